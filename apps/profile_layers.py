@@ -30,7 +30,7 @@ from needle.errors import NeedleError
 
 LARGEST_DIFFERENCE = 1e-3
 PHASES = ("inference", "forward", "backward")
-"""The times of a table's cell; the last two are those of training."""
+"""The times in a cell of the table; the last two are for training."""
 
 
 class Profiles(NamedTuple):

@@ -50,7 +50,7 @@ REPEATED = (
     "*/complaints/test_errors.py::test_17_odd_*-collate-processes?",
     "*/complaints/test_errors.py::test_17_odd_*-transform-processes?",
 )
-"""Patterns of ids of expensive tests, only in ``extended``: other parameters cover them."""
+"""Id patterns of expensive tests, only in ``extended``; other parameters cover the same code."""
 
 ON_REQUEST = ("soak", "s3", "browser")
 """Marks of tests that run only if ``-m`` selects them or the command line names them."""

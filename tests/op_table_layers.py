@@ -1,4 +1,4 @@
-"""Rows of the op table for composite ops: norms, convolutions of signals, resampling."""
+"""Rows of the op table for composite ops: norms, 1-D convolutions, resampling."""
 
 from __future__ import annotations
 

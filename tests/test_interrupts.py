@@ -38,7 +38,7 @@ pytestmark = needs_kernels
 
 
 class Signal(int):
-    """Sends a signal when ``sent`` is read, without letting Python check for signals."""
+    """A signal number; reading ``sent`` raises the signal without letting Python check for it."""
 
     sent = property(ctypes.CDLL(None)["raise"])
 

@@ -35,7 +35,7 @@ TEXTS_OF_ERRORS = {
     "NotImplementedError": "the code calls a function that is not written yet",
     "TypeError: cannot unpack non-iterable NoneType": "the result is None: a return is missing",
 }
-"""Likely causes of exceptions, by the first words of their text."""
+"""Likely causes of exceptions, by the first words of their message."""
 
 
 @dataclass

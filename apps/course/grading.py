@@ -33,7 +33,7 @@ from .processes import Guard
 from .registry import Exercise
 
 LARGEST = 4_000_000
-"""Bytes of a source file that are read of a submission."""
+"""Maximum number of bytes read from each source file of a submission."""
 ISOLATED = "unshare --user --map-root-user --net --pid --fork --kill-child --mount-proc".split()
 """Linux: no network, every process ends with the first, and own mounts; needs user namespaces."""
 LOCKED = "unshare --user --map-root-user --mount".split()

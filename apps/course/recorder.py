@@ -21,7 +21,7 @@ from .outcome import gist, open_tag, place_of
 from .registry import needed
 
 LONGEST = 20
-"""Seconds of processor time that the test of an exercise may take."""
+"""Seconds of processor time that an exercise's test may take."""
 STUCK = 60
 """Seconds without a new test after which faulthandler ends the process.
 

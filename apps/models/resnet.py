@@ -184,7 +184,7 @@ class ResNet110(CifarResNet):
 
 
 class ImageNetStem(ResNet):
-    """Base class for large photographs, whose stem divides their sides by four."""
+    """Base class for large photographs, with a stem that divides their sides by four."""
 
     stem = "imagenet"
     image_size = (224, 224)

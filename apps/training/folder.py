@@ -25,7 +25,7 @@ CHECKPOINT, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, RUN, LOCK = "model.safetensors", "run.json", ".lock"
 KEPT = "checkpoint-*.safetensors"
 RATE_PICTURE, RATE_TABLE = "learning_rate.png", "learning_rate.csv"
-"""The files of a range test, which is made before a run and stays."""
+"""The files of a range test, which precedes a run and is kept."""
 OWN = (
     *(
         CHECKPOINT,

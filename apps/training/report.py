@@ -33,7 +33,7 @@ MISTAKES = 24
 MOST_CELLS = 20
 """The largest number of classes for which all counts are shown."""
 MOST_LAYERS = 24
-"""The largest number of rows of the model's table that are shown unfolded."""
+"""A model table with more rows than this is shown folded."""
 FEW_PIXELS = 64
 """Pictures of at most so many pixels are enlarged without smoothing."""
 

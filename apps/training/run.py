@@ -180,11 +180,11 @@ class Run:
         self.progress = Progress()
         self.together = STEPS_AHEAD if beside else 1
         self._unread: list[tuple[int, Callable[[], Counts]]] = []
-        """(number of the batch, its results) of the steps that have been started last."""
+        """(batch number, results) of the steps started most recently."""
         self._places: dict[tuple[int, ...], needle.Tensor] = {}
         self.evaluation: Evaluation | None = None
         self.extension: dict[str, float] | None = None
-        """The change of the number of epochs, if the run was resumed with another one."""
+        """The change in the number of epochs, if the run was resumed with a different one."""
 
     def _test_loader(self, device: needle.Device) -> Any:
         if not self.ranks:

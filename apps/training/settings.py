@@ -30,13 +30,13 @@ class Settings:
     seed: int = 0
     recipe: str = ""
     warmup: float = 0.0
-    """Number of epochs in which the learning rate rises to the start of the schedule."""
+    """Number of warm-up epochs: the learning rate rises to the start of the schedule."""
     milestones: list[float] = field(default_factory=lambda: [0.5, 0.75])
     """Shares of the run after which the schedule multi-step multiplies the rate by gamma."""
     gamma: float = 0.1
     label_smoothing: float = 0.0
     ema: float = 0.0
-    """Decay of the moving average of the weights that is evaluated and saved; 0: none."""
+    """Decay of the weights' moving average, which is evaluated and saved; 0: no average."""
     accumulate: int = 1
     """Number of parts into which a batch is divided; their gradients are added."""
     flip_test: bool = False
@@ -57,7 +57,7 @@ class Settings:
     sync_batch_norm: bool = False
     """Batch norm takes its statistics over the batches of all processes."""
     limit: int = 0
-    """Number of samples of each split to use, balanced over the classes; 0: all."""
+    """Number of samples to use from each split, balanced over the classes; 0: all."""
 
 
 # Each takes (params, lr, weight_decay).

@@ -179,7 +179,7 @@ cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
 """The kernels of GPUs of sm_90: "on" for those of src/cuda/sm90, "off" for those of sm_80."""
 
 refcounts = Setting("refcounts", REFCOUNTS, ("on", "off"))
-"""Whether reference counts decide behaviour (``autograd.refs``, which reads it at import)."""
+"""Whether reference counts decide behaviour; ``autograd.refs`` reads it at import."""
 
 _ONE_THREAD = (
     *(NUM_THREADS.name, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
@@ -201,4 +201,4 @@ def one_thread_environment() -> dict[str, str]:
 
 
 MAX_DIMS = 16
-"""The largest number of axes of an array, equal to ``kMaxDims`` in ``src/core/view.h``."""
+"""The maximum number of axes, equal to ``kMaxDims`` in ``src/core/view.h``."""

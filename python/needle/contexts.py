@@ -46,7 +46,7 @@ def assigned(variable: ContextVar[T], value: T) -> Iterator[T]:
 
 
 main_interpreter = True
-"""False in a sub-interpreter, where the compiled kernels would wait for themselves for ever."""
+"""False in a sub-interpreter, where the compiled kernels would deadlock."""
 
 with suppress(ImportError):  # not built: the functions above are used
     from .interrupts import assigned as assigned  # type: ignore[no-redef]

@@ -52,7 +52,7 @@ TABLE = (
     Row("float32", FLOATING, "float32"),
     Row("float64", FLOATING, "float64"),
 )
-"""Every dtype, in the order of promotion: the result of two dtypes is the later row."""
+"""Every dtype, in the order of promotion: two dtypes promote to the later row."""
 
 NAMES = tuple(row.name for row in TABLE)
 COMPUTE_DTYPES = tuple(np.dtype(row.name) for row in TABLE if not row.is_storage)

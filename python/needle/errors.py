@@ -25,7 +25,7 @@ class ShapeError(NeedleError, ValueError):
 
 
 class IndexingError(ShapeError, IndexError):
-    """An index or an axis is out of range, or an index is of an unsupported form."""
+    """An index or an axis is out of range, or an index has an unsupported form."""
 
 
 class DTypeError(NeedleError, TypeError):

@@ -31,7 +31,7 @@ CASES = {
     "groups": ((2, 9, 8, 16), (3, 3, 8, 80), (1, 1), (1, 1), (1, 1), 2),
     "depthwise": ((2, 9, 8, 6), (3, 3, 1, 12), (2, 1), (1, 1), (1, 1), 6),
 }
-"""Numbers of pixels and channels that are not multiples of a part or tile."""
+"""Counts of pixels and channels that are not multiples of a part or tile."""
 
 
 def partial_moments(y: NDArray[np.generic]) -> NDArray[np.float64]:

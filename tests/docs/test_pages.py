@@ -41,7 +41,7 @@ EXAMPLES = re.compile(
     r"^```python\n(?P<code>.*?)^```$(?:\n+```text\n(?P<output>.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
 WORDS = {"README.md": 700, "ARCHITECTURE.md": 3000, "docs/shared_loader.md": 800}
-"""The largest number of words of a page, without its code blocks."""
+"""The maximum number of words on a page, not counting code blocks."""
 
 
 def with_examples() -> list[Path]:

@@ -218,7 +218,7 @@ def test_products_of_stored_bfloat16(case: str, place: Place, stored: Any) -> No
 
 
 DEPTHWISE = ((2, 9, 8, 6), (3, 3, 1, 12))
-"""A convolution without tensor cores, whose operands are not rounded."""
+"""A convolution that does not use tensor cores, so its operands are not rounded."""
 STORED = CONVOLUTIONS | {
     "depthwise": Convolution(DEPTHWISE, DEPTHWISE, Geometry((2, 1), (1, 1), (1, 1), 6))
 }

@@ -41,7 +41,7 @@ MATMULS = [
 ] + [((2, 3), 40, 50, 60), ((5,), 4, 4, 0)]  # fmt: skip
 """Shapes of the batch, then m, n and k."""
 STREAMED = ((53001, 64), (280001, 12))
-"""Shapes whose results of more than 12 MB use non-temporal stores; rows of 12 are merged."""
+"""Shapes with results over 12 MB, which use non-temporal stores; rows of 12 are merged."""
 NORMS = (
     *(
         (0, 3, 2),

@@ -114,7 +114,7 @@ def positions_equal(orders: Orders) -> float:
 
 
 def quarters_independent(orders: Orders) -> float:
-    """Test the hypothesis that an index's quarters in successive epochs are independent; return p."""
+    """Test the hypothesis that an index's quarters in successive epochs are independent."""
     count, n = orders.shape
     assert n % 4 == 0
     quarters = np.argsort(orders, axis=1) * 4 // n  # indices in ascending order

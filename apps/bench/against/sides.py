@@ -296,7 +296,7 @@ CONTESTANTS: dict[str, Callable[[Settings], Side]] = {
     },
     "ONNX Runtime": lambda settings: Runtime(settings.threads),
 }
-"""Constructors of the sides by the names of the contestants."""
+"""Constructors of the sides, keyed by contestant name."""
 
 OURS = ("needle", "needle, captured")
 EAGER = ("PyTorch, eager", "PyTorch, channels last")

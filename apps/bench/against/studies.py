@@ -1,4 +1,4 @@
-"""The studies by the names of the command line, in the order of the report."""
+"""The studies by their command-line names, in the order of the report."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Builds = Callable[[Settings], dict[str, Build]]
 
 @dataclass(frozen=True)
 class PieceStudy:
-    """A study of pieces.
+    """A study of pieces of work.
 
     what: heading of the column of names. builds: returns the pieces by name for the settings.
     contestants: names in sides.py. flops, moved: operations or bytes of a piece, from which its

@@ -21,7 +21,7 @@ BATCH = 128
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution of (batch, inputs, side, side) with square filters."""
+    """A convolution of a (batch, inputs, side, side) array with square filters."""
 
     inputs: int
     outputs: int

@@ -26,7 +26,7 @@ MODELS = {
 }
 CHANNELS = {"lenet5": 1}
 GOALS = {1: 0.8, 64: 1.2}
-"""The goals of the ratio of speeds by batch size."""
+"""Goals for the speed ratio, by batch size."""
 
 
 def targets(result: Result) -> list[Target]:

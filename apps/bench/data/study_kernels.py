@@ -92,7 +92,7 @@ class OpenCV:
 
 @dataclass(frozen=True)
 class Work:
-    """A transform or chain: needle's, for images of a given size, and a method of OpenCV."""
+    """A transform or chain of needle's, for images of a given size, and its OpenCV equivalent."""
 
     transforms: Callable[[int], list[Any]]
     opencv: Callable[[OpenCV, Image, Image], object]

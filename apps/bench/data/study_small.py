@@ -79,7 +79,7 @@ def open_batched(settings: Settings, threads: int) -> Subject:
 
 
 class Copies(Subject):
-    """Copies a batch's bytes from a large array into each of four buffers in turn."""
+    """Copies of a batch's bytes, from a large array into each of four buffers in turn."""
 
     def __init__(self, settings: Settings, threads: int) -> None:
         batches = settings.pick(50, 2)

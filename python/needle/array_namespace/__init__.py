@@ -51,7 +51,7 @@ is_array: Any = _mode.is_array
 tensor_type: Any = None
 """The class Tensor, set by ``needle/__init__``; ``data`` makes batches of it."""
 tensor_constant: Any = None
-"""``Tensor.make_const``, which makes a constant of an array and shares its memory."""
+"""``Tensor.make_const``, which makes a constant that shares an array's memory."""
 
 __all__ = ["BACKEND", "Device", "NDArray", "all_devices", "array_api", "cpu", "default_device"]
 __all__ += ["adopt", "device", "device_of", "from_numpy", "is_array", "set_default_device"]

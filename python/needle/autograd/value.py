@@ -28,7 +28,7 @@ _new = object.__new__
 
 
 RECORDS = ("saved", "held", "late", "passes", "kept", "tapes", "changed_by")
-"""The attributes of a Value about its memory and its changes: no part of its state."""
+"""Attributes that track a Value's memory and changes and are not part of its state."""
 
 
 class _Gradient:
@@ -56,7 +56,7 @@ class Value:
     held: bool = False
     """True if an input could be discarded once the program no longer refers to it."""
     passes: int = 0
-    """The number of backward passes that this node has been part of and outlived (``replay``)."""
+    """The number of backward passes that this node took part in and outlived (``replay``)."""
     kept: Callable[[], Any] | None = None
     """A weak reference to the ``Leaves`` that keep earlier data of this leaf (``replay``)."""
     tapes: Sequence[tuple[Callable[[], Any], int]] = ()

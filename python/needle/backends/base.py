@@ -85,7 +85,7 @@ class EpilogueGrad(NamedTuple):
 
 NO_EPILOGUE = Epilogue()
 MOMENT_PIXELS = 64
-"""The pixels of one part of the moments that ``conv2d_moments`` writes."""
+"""Number of pixels in each part for which ``conv2d_moments`` writes moments."""
 
 # The names passed to unary, binary and reduce; elementwise_ops.h and reduce_ops.h have the same
 # rows. *_FLOAT are called only with float32 and float64, others with every dtype unless noted.

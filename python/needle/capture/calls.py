@@ -25,7 +25,7 @@ STATISTICS = {
     "conv2d_moments": {"moments"},
     "layer_norm": {"mean", "var"},
 }
-"""Further parameters written by single kernels, which their gradients or other kernels read."""
+"""More parameters that certain kernels write, for their gradients or other kernels to read."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from .signature import CaptureWarning
 MAX_GRAPHS = 8
 """Number of graphs kept for each segment; the least recently used one is evicted."""
 ROTATION = 3
-"""Number of buffers in the rotation of a fresh slot."""
+"""Number of buffers through which a fresh slot rotates."""
 MIN_KERNELS = 2
 """Number of kernels below which a segment is launched without a graph."""
 Calls = Sequence[tuple[Callable[..., Any], list[Any]]]

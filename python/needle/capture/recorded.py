@@ -27,7 +27,7 @@ DISTRIBUTED = __package__.rpartition(".")[0] + ".distributed"
 
 @dataclass(eq=False)
 class InputBinding:
-    """Binds a slot to the array at ``location``, which must have the recorded layout."""
+    """A binding of a slot to the array at ``location``, which must have the recorded layout."""
 
     slot: BufferSlot
     location: Location

@@ -40,7 +40,7 @@ from .guards import (
 )
 
 MAX_LENGTH = 1000
-"""The most entries of a list or dict that are guarded one by one; of longer ones the length is."""
+"""Entries of a list or dict up to this size are guarded one by one; else only its length is."""
 COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 SERVICES = (Optimizer, Schedule, ExponentialAverage, Generator)
 """Objects that need no guards for their attributes, because a replay calls their methods."""

@@ -15,7 +15,7 @@ from ..ndarray import NDArray
 from .communicator import Array
 
 BUCKET_BYTES = 1 << 20
-"""Bytes of a bucket, which is sent while backward computes the next one."""
+"""Size of a bucket in bytes; it is sent while backward computes the next one."""
 
 
 class NamesTensors(Protocol):

@@ -21,7 +21,7 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Flattening of all axes but the first: (N, ...) -> (N, product of the others)."""
+    """A layer that flattens all axes but the first: (N, ...) -> (N, product of the others)."""
 
     def forward(self, x: Tensor) -> Tensor:
         shape = shape_of("Flatten", x)

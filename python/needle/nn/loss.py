@@ -128,21 +128,21 @@ class CTCLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """Loss of squared differences: ``ops.mse_loss``."""
+    """Squared-error loss: ``ops.mse_loss``."""
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.mse_loss(a, target, self.reduction)
 
 
 class L1Loss(_Loss):
-    """Loss of absolute differences: ``ops.l1_loss``."""
+    """Absolute-error loss: ``ops.l1_loss``."""
 
     def forward(self, a: Tensor, target: Any) -> Tensor:
         return ops.l1_loss(a, target, self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """Loss, quadratic for small differences and linear for others: ``ops.smooth_l1_loss``."""
+    """Smooth L1 loss: quadratic for small differences, else linear (``ops.smooth_l1_loss``)."""
 
     shown_in_repr = ("reduction", "beta")
 
@@ -203,7 +203,7 @@ class BCEWithLogitsLoss(BCELoss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """Loss of the cosine between similar or dissimilar rows: ``ops.cosine_embedding_loss``."""
+    """Loss on the cosine between similar or dissimilar rows: ``ops.cosine_embedding_loss``."""
 
     shown_in_repr = ("margin", "reduction")
 
@@ -216,7 +216,7 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """Loss of an anchor's distances to a positive and a negative: ``ops.triplet_margin_loss``."""
+    """Loss on an anchor's distances to a positive and a negative: ``ops.triplet_margin_loss``."""
 
     shown_in_repr = ("margin", "p", "swap", "reduction")
 

@@ -40,7 +40,7 @@ class _Padding(Module):
 
 
 class ZeroPad2d(_Padding):
-    """Padding of x (N, C, H, W) or (C, H, W) with zeros.
+    """A layer that pads x (N, C, H, W) or (C, H, W) with zeros.
 
     ``padding``: one number for all sides, or (left, right, top, bottom); negative numbers crop.
     """
@@ -49,7 +49,7 @@ class ZeroPad2d(_Padding):
 
 
 class ReflectionPad2d(_Padding):
-    """Padding of x (N, C, H, W) or (C, H, W) with its mirror image, without repeating the border.
+    """A layer that pads x (N, C, H, W) or (C, H, W) by reflection, without repeating the border.
 
     ``padding`` is as in ``ZeroPad2d``, and less than the image's size.
     """
@@ -58,7 +58,7 @@ class ReflectionPad2d(_Padding):
 
 
 class ReplicationPad2d(_Padding):
-    """Padding of x (N, C, H, W) or (C, H, W) by repeating its border pixels.
+    """A layer that pads x (N, C, H, W) or (C, H, W) by repeating its border pixels.
 
     ``padding`` is as in ``ZeroPad2d``.
     """
@@ -166,7 +166,7 @@ def _windows(
 
 
 class Upsample(Module):
-    """Resampling of x (N, C, L) or (N, C, H, W) to ``size``, or by ``scale_factor``.
+    """A layer that resamples x (N, C, L) or (N, C, H, W) to ``size``, or by ``scale_factor``.
 
     The options are those of ``ops.interpolate``.
     """

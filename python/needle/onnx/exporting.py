@@ -28,7 +28,7 @@ Array = NumpyArray[Any]
 IR_VERSION = 8
 """Version of the file format released with OPSET."""
 BATCHES = (13, 17)
-"""Batch sizes of a second attempt, unlikely to equal other sizes of a model."""
+"""Batch sizes for a second attempt, unlikely to equal other sizes in a model."""
 
 
 def save(model: Module, path: str | os.PathLike[str], example: Any, batch_axis: int = 0) -> None:

@@ -32,7 +32,7 @@ MODES = {
     "bicubic": (4,),
     "area": (4,),
 }
-"""The modes, and the number of axes of the input that each takes."""
+"""The modes, and the number of input axes that each takes."""
 
 
 @op(Embedding)

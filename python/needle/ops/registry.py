@@ -26,7 +26,7 @@ from ..torch_names import points_to_keywords
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = Any
-"""An array of needle, or of NumPy in its mode: what ``compute`` sees."""
+"""What ``compute`` sees: an array of needle's, or of NumPy's in NumPy mode."""
 Host = np.ndarray[Any, Any]
 Axes = int | Sequence[int] | None
 Parts = tuple[Tensor | None, ...]
@@ -53,7 +53,7 @@ class Row:
 
 REGISTRY: dict[str, Row] = {}
 RENAMED = frozenset("axis axes axis1 ids kernel logits repetitions start widths".split())
-"""Parameters that PyTorch names otherwise, of functions in which a wrapper's cost is negligible."""
+"""Parameters that PyTorch names differently, in functions where a wrapper costs little."""
 METHODS: dict[str, Callable[..., Any] | property] = {}
 """All methods and properties attached to Tensor."""
 COURSE_CLASSES = frozenset(

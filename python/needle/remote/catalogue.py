@@ -31,7 +31,7 @@ PACKED = ".arrow"
 MAX_INDEX = MAX_METADATA
 """Maximum size of an index in bytes: 600 000 images, or shards with any number of samples."""
 MIN_ROW = 40
-"""Minimum bytes of a row of an index, so that empty rows do not fill the memory."""
+"""Minimum size of an index row in bytes, so that empty rows do not fill the memory."""
 MAX_SAMPLES = 1 << 48
 INVALID = (RecursionError, TypeError, ValueError)
 

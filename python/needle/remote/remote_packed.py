@@ -34,9 +34,9 @@ from .store import Store, Wanted, store_at
 T = TypeVar("T")
 
 PIECE = 8 << 20
-"""Bytes of one range request, so large that bandwidth is the limit at a latency of 20 ms."""
+"""Bytes per range request, enough to be limited by bandwidth at a latency of 20 ms."""
 WINDOW = 16
-"""Maximum number of pieces in memory that are not yet written."""
+"""Maximum number of pieces in memory that have not been written yet."""
 OPEN_SHARDS = 64
 
 

@@ -19,7 +19,7 @@ PathLike = str | os.PathLike[str]
 MAX_BYTES = 1 << 30
 """Maximum bytes that are read or decompressed into memory at once: image, member or download."""
 MAX_METADATA = 1 << 26
-"""Maximum bytes of what describes the data: an index, a footer, a small file of known content."""
+"""Maximum size in bytes of metadata: an index, a footer, a small file of known content."""
 MAX_HEADER = 1 << 20
 """Maximum size of an array's or a member's header, in bytes."""
 

@@ -1,4 +1,4 @@
-"""The owner of a loader's engine, which creates the engine lazily and lends it to one epoch."""
+"""The owner of a loader's engine, which creates it lazily and lends it to one epoch at a time."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ...contexts import uninterrupted
 
 LEAST_BYTES = 1 << 20
-"""Minimum bytes of a pooled array; NumPy's allocator already reuses the memory of smaller ones."""
+"""Minimum size in bytes of a pooled array; NumPy's allocator already reuses smaller ones."""
 MOST_BYTES = 1 << 26
 """Maximum bytes of unused memory that the pool keeps."""
 LINE = 64

@@ -27,9 +27,9 @@ SAMPLE_STREAM, ORDER_STREAM, TRANSFORM_STREAMS = 0, 1, 2
 LOADER_STREAM = 2**16
 """The first stream of a loader's transforms, after the streams of the dataset's transforms."""
 BATCH_STREAM = 2**23
-"""The first stream of the transforms of whole batches."""
+"""The first stream of batch transforms."""
 RESEED_STREAM = 2**22
-"""The first stream of the words that seed the global generators of ``random`` and NumPy."""
+"""The first stream for seeding the global generators of ``random`` and NumPy."""
 PART_STREAM = 2**21
 """The stream for ``reseed_globals`` before a user's ``fetch`` or collate of several samples."""
 

@@ -17,7 +17,7 @@ from ...contexts import assigned
 STAGES = ("read", "decode", "augment", "collate", "wait_data")
 """The stages for which a loader reports time and samples."""
 MOST_PARTS = 32
-"""The maximum number of parts of a batch."""
+"""The maximum number of parts into which a batch is divided."""
 _PARTS_PER_WORKER = 4
 _SHORT = 2e-3  # Seconds; for shorter parts messages are too expensive.
 _FAIR = 20e-3  # Seconds; shorter parts cost a tenth more, so use them only for idle workers.

@@ -41,7 +41,7 @@ class _Flip(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomFlipHorizontal(_Flip):
-    """Flip of left and right with probability ``p``.
+    """A left-right flip with probability ``p``.
 
     Without a seed, the decision is one ``rand()`` of the global NumPy stream.
     """
@@ -59,7 +59,7 @@ class RandomFlipHorizontal(_Flip):
 
 @dataclass(frozen=True)
 class RandomFlipVertical(_Flip):
-    """Flip of top and bottom with probability ``p``."""
+    """An upside-down flip with probability ``p``."""
 
     p: float = 0.5
     column = 1
@@ -94,7 +94,7 @@ class _Permutation(ImageTransform):
 
 @dataclass(frozen=True)
 class Permute(_Permutation):
-    """Permutation of the axes as in ``numpy.transpose``; the result is contiguous."""
+    """A permutation of the axes as in ``numpy.transpose``; the result is contiguous."""
 
     axes: tuple[int, int, int]
 
@@ -110,7 +110,7 @@ class Permute(_Permutation):
 
 @dataclass(frozen=True)
 class ToCHW(_Permutation):
-    """Conversion of ``(H, W, C)`` to contiguous ``(C, H, W)``, the layout that networks take."""
+    """A conversion of ``(H, W, C)`` to contiguous ``(C, H, W)``, the layout that networks take."""
 
     axes = (2, 0, 1)
 

@@ -79,7 +79,7 @@ class _Colour(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomBrightnessContrast(_Colour):
-    """Scaling by ``contrast`` about mid-grey, then adding ``brightness``, with probability ``p``.
+    """A scaling by ``contrast`` about mid-grey, then a shift by ``brightness``; probability ``p``.
 
     brightness: (least, most) as a fraction of white, or one number b for (-b, b). contrast:
     likewise, but the number is added to 1 to give the factor.
@@ -110,7 +110,7 @@ class RandomBrightnessContrast(_Colour):
 
 @dataclass(frozen=True)
 class ColorJitter(_Colour):
-    """Change of brightness, contrast, saturation and hue, in this order, with probability ``p``.
+    """A change of brightness, contrast, saturation and hue, in this order, with probability ``p``.
 
     The result is clipped once, at the end. brightness, contrast (about mid-grey), saturation: a
     number b for factors in [max(0, 1 - b), 1 + b], or (least, most). hue: the largest rotation of

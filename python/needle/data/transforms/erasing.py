@@ -35,7 +35,7 @@ class _Erasing(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomErasing(_Erasing):
-    """Erasing of a rectangle of random area and shape with ``fill``, with probability ``p``.
+    """A transform that erases a rectangle of random area and shape, with probability ``p``.
 
     scale: (least, most) fraction of the image's area. ratio: (least, most) of width over height,
     drawn on a logarithmic scale. If none of ten rectangles fits, the image is left unchanged.
@@ -61,7 +61,7 @@ class RandomErasing(_Erasing):
 
 @dataclass(frozen=True)
 class Cutout(_Erasing):
-    """Erasing of a rectangle of ``size`` around a random pixel, clipped at the borders."""
+    """A transform that erases a rectangle around a random pixel, clipped at the borders."""
 
     size: int | tuple[int, int]
     p: float = 1.0

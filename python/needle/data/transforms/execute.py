@@ -246,7 +246,7 @@ def _values_fit(segment: Segment, images: Images) -> bool:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The parameters of one part, and the mask of images to which it applies (None: all)."""
+    """The parameters of one part, and a mask of the images to which it applies (None: all)."""
 
     part: PlacedTransform
     rows: Rows

@@ -130,7 +130,7 @@ class MixUp(Mixing):
 
 @dataclass(frozen=True)
 class CutMix(Mixing):
-    """Replacement of a rectangle, ``1 - share`` of each image's area, by another image's pixels.
+    """A mix that replaces a rectangle, ``1 - share`` of an image's area, by another's pixels.
 
     Yun et al. (2019). The rectangle is the same for the whole batch and has a random centre; labels
     are mixed by the area inside the image. layout: the axes of one image, "CHW" or "HWC".

@@ -55,7 +55,7 @@ class _Resizing(ImageTransform):
 
 @dataclass(frozen=True)
 class Resize(_Resizing):
-    """Resizing to (height, width); one int resizes the shorter side and keeps the aspect ratio.
+    """A resize to (height, width); one int resizes the shorter side and keeps the aspect ratio.
 
     method "bilinear": pixel centres lie at half-integers (PyTorch's ``align_corners=False``);
     ``antialias`` widens the triangle filter when the image shrinks. "nearest" takes the pixel whose
@@ -95,7 +95,7 @@ class Resize(_Resizing):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(_Resizing):
-    """Resize of a box of random area, shape and position to ``size``.
+    """A resize of a box with random area, shape and position to ``size``.
 
     scale: (least, most) fraction of the image's area. ratio: (least, most) of width over height,
     drawn on a logarithmic scale. The first of ten drawn boxes that fits is used; if none fits, the

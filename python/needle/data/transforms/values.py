@@ -18,7 +18,7 @@ tiny std: MOST_STD of them, or LARGEST if that is more."""
 
 @dataclass(frozen=True)
 class ToFloat(ImageTransform):
-    """Conversion of bytes 0..255 to float32 in 0..1; floating images become float32."""
+    """A conversion of bytes 0..255 to float32 in 0..1; floating images become float32."""
 
     kernel, needs_hwc = "to_float", False
     input_size = any_size
@@ -41,7 +41,7 @@ class ToFloat(ImageTransform):
 
 @dataclass(frozen=True)
 class Normalize(ImageTransform):
-    """Normalisation ``(x - mean) / std`` of each channel (the last axis), in float32.
+    """The normalisation ``(x - mean) / std`` of each channel (the last axis), in float32.
 
     mean, std: one number, or one per channel. Bytes are not scaled, so their mean and std must be
     in units of 0..255. Raises ShapeError for another number of channels. An std below 1 in every

@@ -42,7 +42,7 @@ class _Window(ImageTransform):
 
 @dataclass(frozen=True)
 class RandomCrop(_Window):
-    """Crops a window of ``size`` at a random position from the image padded with ``fill``.
+    """A random crop: a window of ``size`` from the image padded with ``fill``.
 
     padding: pixels on each side; 3 by default without a size, 0 with one. size: None means the size
     of the image; the window is then shifted by up to ``padding``. An image smaller than the window
@@ -103,7 +103,7 @@ class RandomCrop(_Window):
 
 @dataclass(frozen=True)
 class CenterCrop(_Window):
-    """Crops the centred window of ``size``, with ``fill`` around a smaller image."""
+    """A centre crop: the centred window of ``size``, with ``fill`` around a smaller image."""
 
     size: int | tuple[int, int]
     fill: float = 0.0
@@ -123,7 +123,7 @@ class CenterCrop(_Window):
 
 @dataclass(frozen=True)
 class Pad(_Window):
-    """Padding with ``padding`` rows and columns, or (rows, columns), of ``fill`` on each side."""
+    """Padding by ``padding`` rows and columns, or (rows, columns), of ``fill`` on each side."""
 
     padding: int | tuple[int, int]
     fill: float = 0.0

@@ -18,7 +18,7 @@ REVISIONS = 64
 
 
 class Coupled:
-    """Draws a round: given the past, each draw is uniform among the indices its task still needs.
+    """The draws of a round: given the past, each is uniform among the indices its task still needs.
 
     members: the indices that the task of each slot still needs. random: the only source of
     randomness. Which slots are active is decided before anything is drawn.

@@ -66,7 +66,7 @@ LIMITS: dict[FrameKind, tuple[int, int]] = {
     FrameKind.ERROR: (64 * _KIB, 0),
     FrameKind.NOTICE: (4 * _KIB, 0),
 }
-"""Maximum bytes of JSON and of raw bytes by kind; 1 KiB and 0 for kinds not listed."""
+"""Maximum sizes of JSON and raw bytes by kind; 1 KiB and 0 for kinds not listed."""
 
 
 class Frame(NamedTuple):

@@ -26,7 +26,7 @@ TEXTS = ("str", "bytes")
 PYTHON = ("int", "float", "bool")
 """The kinds of Python's numbers, and the names of the dtypes that hold them."""
 _LENGTH = 8
-"""A text is stored as 8 bytes of length and its bytes, padded to 64 so that few layouts occur."""
+"""A string is stored as an 8-byte length and its bytes, padded to 64 to limit the layouts."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ INTEGERS = tuple(dtype for dtype in COMPUTE_DTYPES if is_integer(dtype))
 FLOATS = tuple(dtype for dtype in COMPUTE_DTYPES if is_floating(dtype))
 NUMERIC = INTEGERS + FLOATS
 SUMMED = (int32, int64, *FLOATS)
-"""The dtypes in which sums and products are computed; those of narrower integers are cast first."""
+"""The dtypes in which sums and products are computed; narrower integers are cast first."""
 
 SHAPES: tuple[Shape, ...] = ((1,), (), (7,), (0,), (3, 0, 2), (1, 5, 1), (2, 1, 3, 1, 2, 1, 2, 2))
 TRANSCENDENTAL = 4e-6
