@@ -68,7 +68,7 @@ def measured_kernels(device: Any = None, seconds: float = 0.05) -> list[Kernel]:
 
 
 def best_seconds(call: Callable[[], Any], seconds: float) -> float:
-    """Return the shortest of all calls within ``seconds``, after one warm-up call."""
+    """Return the shortest time of all calls made within ``seconds``, after one warm-up call."""
     call()
     end, best = time.perf_counter() + seconds, float("inf")
     while time.perf_counter() < end:

@@ -483,7 +483,7 @@ class Run:
         return place
 
     def _read(self) -> None:
-        """Wait for the results of the steps that were not read yet, add them and check them."""
+        """Wait for the step results that have not been read yet, add them up and check them."""
         progress, unread = self.progress, self._unread
         self._unread = []
         for number, results in unread:

@@ -29,7 +29,7 @@ def fastest(result: Result, names: Iterable[str], piece: str) -> str:
 
 
 def duel(result: Result, piece: str) -> tuple[str, str]:
-    """Return the fastest contestant of needle and the fastest one of the peers."""
+    """Return needle's fastest contestant and the fastest peer."""
     peers = [name for name in result.outcomes if is_peer(name)]
     return fastest(result, OURS, piece), fastest(result, peers, piece)
 

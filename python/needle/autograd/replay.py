@@ -295,7 +295,7 @@ class LateGradients:
 
 
 def promise_gradients(order: Sequence[Any], tape: Tape | None) -> None:
-    """Let constants that operations made compute their ``.grad`` from ``tape`` when it is read.
+    """Give the constants that operations made a ``.grad``, computed from ``tape`` when it is read.
 
     Without a tape, reading ``.grad`` raises GraphError. A captured step keeps no such gradients.
     """

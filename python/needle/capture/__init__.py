@@ -61,7 +61,7 @@ class Captured(Generic[P, R]):
     def explain(self, verbose: bool = False) -> str:
         """Return a report of each recording: what each pass did, and the calls and memory left.
 
-        The memory is the peak of the bytes of live temporaries. ``verbose`` adds the calls as they
+        The memory is the peak size of live temporaries. ``verbose`` adds the calls as they
         were recorded and after each pass.
         """
         return "\n\n".join(program.explain(verbose) for program in self.programs)

@@ -219,7 +219,7 @@ def real(x: NDArray, /) -> NDArray:
 
 
 def imag(x: NDArray, /) -> NDArray:
-    """Return zeros: every dtype of needle is real."""
+    """Return zeros, since all of needle's dtypes are real."""
     return as_array("imag", x) * 0
 
 

@@ -198,7 +198,7 @@ def _reduced_layout(
 
 
 def _reduction(name: str, a: View, shape: Shape) -> tuple[str, DType]:
-    """Return the kernel's name and dtype; ShapeError for the maximum of no elements."""
+    """Return the kernel's name and dtype; ShapeError for a maximum over no elements."""
     if name in ("sum", "prod"):
         return name, a.dtype if is_floating(a.dtype) else default_int
     if name in ("any", "all"):

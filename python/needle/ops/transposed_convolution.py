@@ -146,7 +146,7 @@ def conv1d(
 
 
 def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: int) -> Geometry:
-    """Return a signal's geometry as that of an image with one row."""
+    """Return a signal's geometry, treating it as an image with one row."""
     return Geometry(
         row_pair(name, "stride", stride, 1),
         row_pair(name, "padding", padding, 0),

@@ -36,7 +36,7 @@ class ArrayDataset(Dataset):
         if listed is not arrays and any(getattr(each, "ndim", 0) for each in listed):
             raise TypeError(
                 "ArrayDataset: arrays must be given one by one, got a list of arrays; unpack it "
-                "with *, or stack it if it has the rows of one array"
+                "with *, or stack it if its items are rows of one array"
             )
         self.arrays = tuple(unmasked("ArrayDataset", array) for array in arrays)
         lengths = [array.shape[0] if array.ndim else None for array in self.arrays]

@@ -42,7 +42,7 @@ class Dictionary:
 
 
 class Corpus:
-    """The texts ``train.txt`` and ``test.txt``, or ``ptb.train.txt`` and so on, as lists of ids.
+    """The files ``train.txt`` and ``test.txt``, or ``ptb.train.txt`` and so on, as lists of ids.
 
     White space separates words; ``<eos>`` follows every line. Both texts share ``dictionary``,
     which numbers the words of the training text first (10 000 with ``<eos>`` for the Penn Treebank

@@ -50,7 +50,7 @@ class _Layer:
         x, ways, width = tuple(self.x.shape), len(self.reversed), self.gates * self.hidden
         if len(x) != 3 or self.hidden < 1 or not x[0]:
             raise self.call.refuse(
-                f"the input must be (T, B, features), with a hidden_size, got {x}"
+                f"the input must be (T, B, features) and hidden_size be given, got {x}"
             )
         expected = [(ways, width, x[2]), (ways, width, self.hidden), (ways, 2 * width)]
         for i, shape in enumerate(expected, 1):
