@@ -142,7 +142,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a negative offset": (_external("w.bin", offset="-4"), "from byte -4"),
     "no number": (_external("w.bin", offset="four"), "four"),
     "too short": (_external("w.bin", offset="4"), "must be a file of 580 bytes or more, got 576"),
-    "a length": (_external("w.bin", length="5"), "needs 576 bytes, but the model names 5"),
+    "a length": (_external("w.bin", length="5"), "needs 576 bytes, but the model gives 5"),
     "a link": (_external("link.bin"), "is a link; copy the file"),
     "graphs in graphs": (_nested, "If"),
 }

@@ -87,5 +87,5 @@ def test_what_a_list_cannot_hold_is_refused() -> None:
     y = x + x
     with pytest.raises(DeviceError, match="cannot read values while it is recorded"):
         y.numpy()
-    with pytest.raises(DeviceError, match="cannot write over a kernel's result"):
+    with pytest.raises(DeviceError, match="cannot overwrite a kernel's result"):
         device.backend.upload(np.zeros((2, 3), "float32"), y.view)

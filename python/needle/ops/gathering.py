@@ -42,8 +42,8 @@ def _flat_positions(name: str, index: Any, shape: Shape, axis: int) -> Host:
     )
     if not fits and host.size:
         raise ShapeError(
-            f"{name}: the index must have as many axes as the tensor and be longer only along axis "
-            f"{axis}, got index shape {host.shape} for shape {shape}; broadcast it, "
+            f"{name}: the index must have as many axes as the tensor, and may be longer only along "
+            f"axis {axis}, got index shape {host.shape} for shape {shape}; broadcast it, "
             "or use index_select"
         )
     check_range(name, "the index", host, shape[axis], f"correct it, or axis {axis}")
