@@ -61,7 +61,7 @@ def parse(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.Nam
     known = benchmark.studies
     parser = argparse.ArgumentParser(
         prog=f"python -m apps.bench.{benchmark.name}",
-        description="Measure needle beside others, and write the page of results.",
+        description="Compare needle with others, and write the page of results.",
     )
     add = parser.add_argument
     add("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(known)} (default: all)")
