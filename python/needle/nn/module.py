@@ -265,7 +265,10 @@ class Module(PointsToKeywords, ModulePointers):
 
 
 def _holds(dtype: Any, values: Any) -> bool:
-    """Return False if a cast would make a finite number infinite, or change a whole number."""
+    """Return False if a cast makes a finite number infinite or changes a value of an integer dtype.
+
+    A floating dtype may round.
+    """
     if values.dtype.kind not in "biuf" or values.dtype == dtype:
         return True
     with np.errstate(invalid="ignore", over="ignore"):
