@@ -63,7 +63,7 @@ def test_markers_that_do_not_pair_are_told_with_their_line() -> None:
         PYTHON.replace("    ### END YOUR SOLUTION\n", ""),
         PYTHON + PYTHON.split("\n")[3],
     ):
-        with pytest.raises(blocks.MarkerError, match=r"a\.py:\d: .*put it back"):
+        with pytest.raises(blocks.MarkerError, match=r"a\.py:\d: .*restore "):
             blocks.blocks_of("a.py", text)
 
 
@@ -136,7 +136,7 @@ def test_the_wrong_answers_fit_their_exercises(tmp_path: Path) -> None:
     assert {key: n for key, n in texts.items() if n != len(shown[key[0]])} == {}
     (tmp_path / WRONG).mkdir(parents=True)
     for text, said in (
-        ('[[recor]]\ncause = "x"', "recor: not an exercise"),
+        ('[[recor]]\ncause = "x"', "recor is not an exercise"),
         ('[[record]]\ncause = "x"', r"record: expected mistake, answer and cause, got \['cause'\]"),
         ("[[record", "1_autograd.toml: "),
     ):
