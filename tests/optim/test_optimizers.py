@@ -326,7 +326,7 @@ def test_wrong_groups_are_refused():
 
 NOT_NEGATIVE = "must be a finite number of at least 0"
 WRONG_OPTIONS = [
-    (optim.SGD, {"lr": -0.1}, f"SGD: lr {NOT_NEGATIVE}, got -0.1; pass"),
+    (optim.SGD, {"lr": -0.1}, f"SGD: lr {NOT_NEGATIVE}, got -0.1; correct"),
     (optim.Adam, {"lr": float("nan")}, f"Adam: lr {NOT_NEGATIVE}, got nan"),
     (optim.AdamW, {"lr": float("inf")}, f"AdamW: lr {NOT_NEGATIVE}, got inf"),
     (optim.SGD, {"lr": "0.1"}, f"SGD: lr {NOT_NEGATIVE}, got '0.1'"),
