@@ -236,7 +236,7 @@ def test_shuffling_draws_one_permutation() -> None:
     np.random.seed(0)
     want = np.random.permutation(5)
     np.random.seed(0)
-    order = DataLoader(range(5), batch_size=2, shuffle=True).order
+    order = DataLoader(range(5), batch_size=2, shuffle=True).make_order()
     epoch = order.epoch(None, 0, 0)
     got = np.concatenate([ticket.indices for ticket in iter(epoch.next, None)])
     given = {"np.random.permutation(5)": want}
