@@ -75,7 +75,7 @@ def layer_table(profile: Profile, limits: Mapping[str, float] | None = None) -> 
 
 
 def write_trace(path: Path, profile: Profile) -> None:
-    """Write a trace in Chrome's trace event format: layers in one row, kernels in the row below."""
+    """Write a trace in Chrome's trace event format, with layers in one row and kernels below."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": {"name": name}}
         for i, name in enumerate(("layers", "kernels"))

@@ -114,7 +114,7 @@ class Setting:
     def __init__(self, name: str, variable: Variable, choices: tuple[str, ...]) -> None:
         self.name, self.variable, self.choices = name, variable, choices
         self._values: dict[object, str | None] = {None: None}
-        """What ``set`` set, None for the variable's value, then the value of each open context."""
+        """Values by precedence: that of ``set`` (None: the variable's), then the open contexts'."""
         self._followers: list[Callable[[str], None]] = []
 
     def get(self) -> str:
@@ -179,7 +179,7 @@ cuda_sm90 = Setting("NEEDLE_CUDA_SM90", CUDA_SM90, ("off", "on"))
 """The kernels of GPUs of sm_90: "on" for those of src/cuda/sm90, "off" for those of sm_80."""
 
 refcounts = Setting("refcounts", REFCOUNTS, ("on", "off"))
-"""Whether reference counts decide behaviour; ``autograd.refs`` reads it at import."""
+"""Switch of the reference counts that decide behaviour; ``autograd.refs`` reads it at import."""
 
 _ONE_THREAD = (
     *(NUM_THREADS.name, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),

@@ -26,7 +26,7 @@ from ..torch_names import points_to_keywords
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = Any
-"""What ``compute`` sees: an array of needle's, or of NumPy's in NumPy mode."""
+"""The array type that ``compute`` receives: needle's, or NumPy's in NumPy mode."""
 Host = np.ndarray[Any, Any]
 Axes = int | Sequence[int] | None
 Parts = tuple[Tensor | None, ...]

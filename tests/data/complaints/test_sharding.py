@@ -1,4 +1,4 @@
-"""Divide streams among workers, and samples among ranks: complaints 13 and 14."""
+"""Test that streams are divided among workers and samples among ranks (complaints 13, 14)."""
 
 from collections import Counter
 from typing import Any
