@@ -227,19 +227,19 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
 () if it has to be left out."""
 
 ATTRIBUTES = {
-    "transform": "transforms= of the data set or of the loader",
-    "target_transform": "collate= of the loader, which can map the labels",
-    "targets": "labels, where the data set has them, or make another data set",
-    "collate_fn": "collate= of the loader",
-    "generator": "seed= of the loader",
-    "worker_init_fn": "seed= of the loader",
-    "prefetch_factor": "prefetch= of the loader",
-    "multiprocessing_context": "engine= of the loader",
-    "pin_memory": "nothing: leave it out",
-    "persistent_workers": "nothing: leave it out, workers are kept for the next epoch",
-    "in_order": "nothing: leave it out, batches are always in order",
+    "transform": "use transforms= of the data set or of the loader",
+    "target_transform": "use collate= of the loader, which can map the labels",
+    "targets": "set labels, if the data set has them, or create another data set",
+    "collate_fn": "use collate= of the loader",
+    "generator": "use seed= of the loader",
+    "worker_init_fn": "use seed= of the loader",
+    "prefetch_factor": "use prefetch= of the loader",
+    "multiprocessing_context": "use engine= of the loader",
+    "pin_memory": "leave it out",
+    "persistent_workers": "leave it out, because workers are kept for the next epoch",
+    "in_order": "leave it out, because batches are always in order",
 }
-"""PyTorch's attributes of data sets and loaders, and what to use instead."""
+"""PyTorch's attributes of data sets and loaders, with the remedy for each."""
 
 
 # ---- names ---------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ class PointsToAttributes(PointsToKeywords):
         """Set an attribute; AttributeError if it is in ``ATTRIBUTES``, or fixed by now."""
         if name in ATTRIBUTES and _is_own(type(self)):
             kind = type(self).__name__
-            raise AttributeError(f"{kind} has no attribute {name!r} to set; use {ATTRIBUTES[name]}")
+            raise AttributeError(f"{kind} has no attribute {name!r} to set; {ATTRIBUTES[name]}")
         if name in self._fixed and self._is_fixed(name):
             kind = type(self).__name__
             raise AttributeError(

@@ -281,7 +281,7 @@ def test_options_of_a_loader_cannot_be_set(name: str, value: Any) -> None:
     "make, name, message",
     [
         (lambda: data.DataLoader([1]), "collate_fn", "use collate= of the loader"),
-        (lambda: data.DataLoader([1]), "persistent_workers", "leave it out, workers are kept"),
+        (lambda: data.DataLoader([1]), "persistent_workers", "; leave it out, because workers"),
         (images, "transform", "use transforms= of the data set or"),
         (images, "targets", "use labels, where the data set has them"),
         (lambda: data.Subset(images(), [0]), "targets", "use labels, where the data set has them"),

@@ -1,7 +1,7 @@
-"""The check of a layer's arguments when it is created, by their annotations and ranges.
+"""Check the arguments of a layer against their annotations and ranges when it is created.
 
-Called by ``Module`` for the layers of this package, so that a class, a list or a text in the place
-of a number is no error of a later line.
+``Module`` calls this for the layers of this package, so that a class, a list or a string in place
+of a number raises an error where it was passed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
     "int": ("a whole number", "write int(...)", _is_whole),
     "Size": (
         "a whole number, or a tuple of them",
-        "write int(...), or a tuple of it",
+        "pass an int or a tuple of ints",
         lambda v: all(map(_is_whole, _items(v))),
     ),
     "float": ("a number", "write float(...)", lambda v: _is_scalar(v) or hasattr(v, "shape")),
@@ -55,22 +55,22 @@ KINDS: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
     ),
     "bool": ("True or False", "write bool(...)", _is_flag),
 }
-"""By annotation: what a value must be, and the remedy if it is not."""
+"""For each annotation: the rule for values, the remedy, and the predicate."""
 RANGES = {
     **dict.fromkeys(("dropout", "label_smoothing", "momentum"), (0.0, 1.0)),
     **dict.fromkeys(("eps", "layer_norm_eps"), (0.0, np.inf)),
 }
-"""The least and the largest value of arguments of these names."""
+"""The minimum and maximum of arguments with these names."""
 OTHERS = ("str", "Sequence[int]", "Sequence[float]")
 """Annotations beside those of ``KINDS``; the layer checks such values itself."""
 SIZES = ("int", "int | None", "Size", "Size | None")
-"""Annotations of sizes and counts, except for these arguments:"""
+"""Annotations of arguments that may not be negative, unless they are in ``MAY_BE_NEGATIVE``."""
 MAY_BE_NEGATIVE = ("dim", "ignore_index", "padding_idx")
-"""Axes and labels."""
+"""Arguments that are axes or labels."""
 
 
 def check_arguments(layer: type, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-    """Raise TypeError for arguments that the layer does not take or that are of another kind.
+    """Raise TypeError for an unknown argument or one of the wrong type.
 
     ShapeError for a negative size, ValueError for another value out of range.
     """
