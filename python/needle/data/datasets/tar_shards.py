@@ -18,14 +18,13 @@ from ...errors import DataError
 from ..formats.decoding import EXTENSIONS, decode
 from ..formats.files import MAX_BYTES, MAX_HEADER, check_list, is_hidden, open_file
 from ..formats.npy import parse_npy
+from ..formats.tar_writing import KEY
 from ..transforms import Compose
 from ..transforms.base import listed_transforms
 from .dataset import ItemTransform
 from .stream import IterableDataset
 
 BLOCK = 512
-KEY = "__key__"
-"""The entry of a sample that holds its name."""
 
 
 class TarShards(IterableDataset):
@@ -80,7 +79,7 @@ class TarShards(IterableDataset):
         if self.fields is None:
             if KEY in members:
                 raise DataError(
-                    f"{path}: a member may not be named as the key of its sample, {KEY!r}, got "
+                    f"{path}: {KEY!r} is reserved for the name of the sample, got the member "
                     f"{members[KEY].name!r}; rename it"
                 )
             sample = {name: self._read(path, file, name, each) for name, each in members.items()}

@@ -18,6 +18,9 @@ from ...errors import DataError, check_at_least
 from .decoding import pillow
 from .files import check_list
 
+KEY = "__key__"
+"""The field that holds a sample's name; no member may have it as its extension."""
+
 
 def write_tar_shards(
     dataset: Any,
@@ -40,7 +43,7 @@ def write_tar_shards(
             f"write_tar_shards: pattern must have a placeholder for the number, got {pattern!r}; "
             f"write 'train-%06d.tar'"
         )
-    valid = all(each not in ("", "__key__") and not set(";/") & set(each) for each in fields)
+    valid = all(each not in ("", KEY) and not set(";/") & set(each) for each in fields)
     if not valid or len({each.lower() for each in fields}) < len(fields):
         raise ValueError(
             f"write_tar_shards: fields must be different file extensions, got {tuple(fields)}; "
