@@ -230,6 +230,7 @@ ATTRIBUTES = {
     "transform": "use transforms= of the data set or of the loader",
     "target_transform": "use collate= of the loader, which can map the labels",
     "targets": "set labels, if the data set has them, or create another data set",
+    "data": "set images or arrays, if the data set has them, or create another data set",
     "collate_fn": "use collate= of the loader",
     "generator": "use seed= of the loader",
     "worker_init_fn": "use seed= of the loader",

@@ -174,6 +174,13 @@ def test_the_state_of_a_batch_sampler_of_another_size_is_refused():
     assert len(list(again)) == 2
 
 
+def test_the_state_of_a_shuffled_loader_is_refused_by_one_in_order():
+    shuffled, in_order = (data.DataLoader(rows(), 2, each, seed=1) for each in (True, False))
+    for first, second in ((shuffled, in_order), (in_order, shuffled)):
+        with pytest.raises(ValueError, match="the state's sampler must be .*; resume with"):
+            second.load_state_dict(first.state_dict())
+
+
 @pytest.mark.parametrize(
     "options",
     [

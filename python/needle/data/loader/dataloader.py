@@ -264,7 +264,7 @@ class DataLoader(PointsToAttributes):
 
         Preceding samples are not read. The workers and the engine may differ from those of the
         saved loader. The seed is taken from the state. Raises ValueError if the state is not a
-        DataLoader's, or was saved with another batch size or dataset length.
+        DataLoader's, or was saved with another batch size, dataset length or class of sampler.
         """
         self._check_resumable("load_state_dict")
         batches = len(self._order) if isinstance(self._order, PositionOrder) else None
@@ -277,20 +277,23 @@ class DataLoader(PointsToAttributes):
                 self._order = self.make_order()
 
     def _check_resumable(self, method: str) -> None:
-        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
-        if not getattr(decides, "repeatable", True):
+        if not getattr(self._deciding_sampler(), "repeatable", True):
             raise ValueError(
                 f"DataLoader.{method}: a shuffled order can be repeated only with a seed, got "
                 f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
             )
 
-    def _identity(self) -> dict[str, int]:
+    def _deciding_sampler(self) -> Any:
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def _identity(self) -> dict[str, int | str]:
         """Return the entries of a state that must match this loader."""
         size = self._order.batch_size if isinstance(self._order, PositionOrder) else self.batch_size
-        identity = {"version": STATE_VERSION, "batch_size": size}
+        identity: dict[str, int | str] = {"version": STATE_VERSION, "batch_size": size}
         if isinstance(self._order, StreamOrder):
             return {**identity, "shards": self._order.shards}
-        return {**identity, "length": len(self.dataset)}
+        sampler = type(self._deciding_sampler()).__name__
+        return {**identity, "length": len(self.dataset), "sampler": sampler}
 
     def _latest_progress(self) -> Progress:
         current = self._current
