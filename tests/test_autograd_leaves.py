@@ -187,6 +187,16 @@ def test_copies_are_leaves(copied: Any) -> None:
     assert count == autograd.TENSOR_COUNTER
 
 
+def test_a_deep_copy_of_a_model_steps_like_the_model_itself() -> None:
+    model = nn.Linear(2, 1)
+    model(leaf([[1.0, 2.0]])).sum().backward()
+    other = copy.deepcopy(model)
+    for each in (model, other):
+        ndl.optim.SGD(each.parameters(), lr=0.5).step()
+    assert np.array_equal(other.weight.numpy(), model.weight.numpy())
+    assert other.weight.grad is not model.weight.grad
+
+
 def test_shallow_copy_shares() -> None:
     a = leaf([1.0])
     assert copy.copy(a).cached_data is a.cached_data

@@ -11,6 +11,7 @@ constants.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -340,6 +341,15 @@ class Tensor(Value, TensorMethods):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """Return a leaf with copies of the data, the subclass attributes and ``grad``."""
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        state = self.__getstate__()
+        if self.op is None and "grad" in vars(self):
+            state["grad"] = self.grad
+        copied.__setstate__(copy.deepcopy(state, memo))
+        return copied
 
 
 def _read_only(data: Any) -> np.ndarray[Any, Any]:
