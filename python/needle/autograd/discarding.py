@@ -70,7 +70,7 @@ def _discard(node: Any) -> bool:
     unread = [
         i
         for i, (source, data) in enumerate(zip(inputs, arrays, strict=True))
-        if not reads(i, node) and _is_unread(source, data)
+        if source.saved is not None and _is_unread(source, data) and not reads(i, node)
     ]
     if not unread:
         return False
@@ -86,10 +86,8 @@ def _discard(node: Any) -> bool:
 
 def _is_unread(node: Any, data: Any) -> bool:
     """Return True if ``data`` is the array of ``node`` and its own gradient does not read it."""
-    saved = node.saved
     return (
-        saved is not None
-        and node.cached_data is data is saved[1]
+        node.cached_data is data is node.saved[1]
         and data is not None
         and type(data) is not tuple
         and not node.op.keeps_result(node)

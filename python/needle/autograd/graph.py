@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ..contexts import Decorator, uninterrupted
@@ -26,10 +26,10 @@ class Op:
 
     differentiable = True
     """False for ops whose gradient is zero everywhere, such as comparisons."""
-    reads: Collection[int | str] | Mapping[int, Collection[int | str]] | None = None
+    reads: Collection[int | str] | dict[int, Collection[int | str]] | None = None
     """The values whose elements ``gradient`` reads: indices of inputs, and "result".
 
-    A mapping lists them for each input whose gradient is computed, that is, which requires grad.
+    A dict lists them for each input whose gradient is computed, that is, which requires grad.
     None: all of them. Other values are freed early (``discarding``) and may change between the
     forward pass and ``backward`` (``changes``). Shapes and dtypes can always be read.
     """
@@ -56,10 +56,12 @@ class Op:
     def reads_value(self, which: int | str, node: Any) -> bool:
         """Return True if the gradient of ``node`` reads input ``which`` (or "result")."""
         reads = self.reads
-        if isinstance(reads, Mapping):
-            needed = [reads[i] for i, source in enumerate(node.inputs) if source.requires_grad]
-            return any(which in each for each in needed)
-        return reads is None or which in reads
+        if not isinstance(reads, dict):
+            return reads is None or which in reads
+        for i, source in enumerate(node.inputs):
+            if source.requires_grad and which in reads[i]:
+                return True
+        return False
 
     def reads_item(self, index: int, node: Any) -> bool:
         """Return True if the gradient of ``node`` reads item ``index`` of its result, a tuple."""

@@ -448,7 +448,8 @@ def _backward_releasing(
 
     def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.
-        recorded = grad.detach()
+        kind: Any = Tensor if isinstance(grad, Tensor) else TensorTuple
+        recorded = kind.make_const(grad)
         position = tape.position[node]
         recorded.op = ReplayedGradient(tape, position, tape.leaves)
         recorded.inputs, recorded.requires_grad = tape.leaves, True
