@@ -71,8 +71,8 @@ def shape_with(op: str, x: Any, layout: str, *ndims: int, remedy: str = "reshape
 
 
 def _can_be_key(value: Any) -> bool:
-    """Return True for a tuple of plain ints; as keys, 1.0 and True would be equal to 1."""
-    return type(value) is tuple and _INTS.issuperset(map(type, value))
+    """Return True for plain ints and tuples of them; as keys, 1.0 and True would be equal to 1."""
+    return type(value) is int or (type(value) is tuple and _INTS.issuperset(map(type, value)))
 
 
 def as_shape(op: str, shape: Any) -> Shape:
@@ -348,14 +348,21 @@ def conv_output_size(
     return (size + 2 * padding - span) // stride + 1
 
 
-def pair(op: str, name: str, value: Any) -> tuple[int, int]:
+def pair(op: str, name: str, value: Any) -> Pair:
     """Return two ints, or one int twice, as a pair; for kernel sizes, strides and paddings."""
+    return _known_pair(op, name, value) if _can_be_key(value) else _pair(op, name, value)
+
+
+def _pair(op: str, name: str, value: Any) -> Pair:
     items = as_int_tuple(op, name, value)
     if len(items) == 1 and not isinstance(value, Iterable):
         items *= 2
     if len(items) != 2:
         raise ShapeError(f"{op}: {name} must be an int or two ints, got {value!r}")
     return items[0], items[1]
+
+
+_known_pair = lru_cache(_CACHED)(_pair)
 
 
 def row_pair(op: str, name: str, value: Any, row: int) -> tuple[int, int]:
@@ -386,7 +393,8 @@ class Geometry(NamedTuple):
             *as_int_tuple(op, "groups", (groups,)),
         )
 
-    def output_size(self, op: str, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
+    @lru_cache(_CACHED)  # noqa: B019 - a geometry is a tuple
+    def output_size(self, op: str, size: Pair, kernel: Pair) -> Pair:
         """Return how many windows (down, across) of ``kernel`` fit on an image of ``size``.
 
         ShapeError, which names ``op``, if none fits.

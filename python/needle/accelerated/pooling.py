@@ -7,6 +7,7 @@ translates from NCHW.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from ..backends.base import Backend, Pair
 from ..shapes import Geometry
@@ -20,6 +21,7 @@ def _windows(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -
     return Windows(op, (shape[1], shape[2]), kernel, Geometry(stride, padding))
 
 
+@lru_cache(1024)
 def _out_shape(op: str, shape: Image, kernel: Pair, stride: Pair, padding: Pair) -> Image:
     rows, columns = _windows(op, shape, kernel, stride, padding).out
     return (shape[0], rows, columns, shape[3])

@@ -5,6 +5,7 @@ Positions are found on the host; the gradient of gathering at positions is that 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,34 +45,49 @@ class PoolWindows(NamedTuple):
         ceil_mode: bool = False,
     ) -> PoolWindows:
         """Return the windows on x of ``shape`` (N, C, H, W); ShapeError if the sizes do not fit."""
+        kernel, stride = _spread(kernel), _spread(stride)
+        default = stride is None or (isinstance(stride, tuple) and not stride)
+        return cls.of_pairs(
+            name,
+            tuple(shape),
+            pair(name, "kernel", kernel),
+            pair(name, "stride", kernel if default else stride),
+            pair(name, "padding", _spread(padding)),
+            pair(name, "dilation", _spread(dilation)),
+            bool(ceil_mode),
+        )
+
+    @classmethod
+    @lru_cache(1024)
+    def of_pairs(
+        cls,
+        name: str,
+        shape: Shape,
+        kernel: Pair,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair = (1, 1),
+        ceil_mode: bool = False,
+    ) -> PoolWindows:
+        """Return ``of`` for sizes that are pairs."""
         if len(shape) != 4:
             raise ShapeError(
-                f"{name}: the input must be (N, C, H, W), got shape {tuple(shape)}; reshape it"
+                f"{name}: the input must be (N, C, H, W), got shape {shape}; reshape it"
             )
         if 0 in shape[1:]:
             raise ShapeError(
                 f"{name}: only the batch may be empty, got shape {shape}; leave such inputs out"
             )
-        size = (shape[2], shape[3])
-        kernel, padding, dilation = _spread(kernel), _spread(padding), _spread(dilation)
-        stride = _spread(stride)
-        default = stride is None or (isinstance(stride, tuple) and not stride)
-        each = (
-            pair(name, "kernel", kernel),
-            pair(name, "stride", kernel if default else stride),
-        )
-        paddings, gaps = pair(name, "padding", padding), pair(name, "dilation", dilation)
-        spans = [d * (k - 1) + 1 for k, d in zip(each[0], gaps, strict=True)]
-        if any(2 * p > span for p, span in zip(paddings, spans, strict=True)):
+        spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+        if any(2 * p > span for p, span in zip(padding, spans, strict=True)):
             raise ShapeError(
-                f"{name}: padding must be at most half the kernel, got padding {paddings} for "
-                f"kernel {each[0]} with dilation {gaps}; use less padding or pad the input itself"
+                f"{name}: padding must be at most half the kernel, got padding {padding} for "
+                f"kernel {kernel} with dilation {dilation}; use less padding or pad the input "
+                "itself"
             )
-        rows, columns = (
-            _count(name, *sizes, ceil_mode)
-            for sizes in zip(size, *each, paddings, gaps, strict=True)
-        )
-        return cls(size, *each, paddings, gaps, (rows, columns))
+        size, sizes = (shape[2], shape[3]), (kernel, stride, padding, dilation)
+        down, across = (_count(name, *each, ceil_mode) for each in zip(size, *sizes, strict=True))
+        return cls(size, *sizes, (down, across))
 
     @property
     def beyond(self) -> Pair:

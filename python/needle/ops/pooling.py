@@ -35,7 +35,7 @@ class _Pool2d(TensorOp):
 
     def _output_size(self, name: str, x: Shape) -> tuple[int, int]:
         """Return (OH, OW) for an input of shape x; ShapeError if a window does not fit."""
-        return PoolWindows.of(name, x, *self.windows).out
+        return PoolWindows.of_pairs(name, tuple(x), *self.windows).out
 
 
 class MaxPool2d(_Pool2d):
