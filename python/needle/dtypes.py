@@ -128,6 +128,7 @@ def kind_of(dtype: DType) -> int:
     return row.kind
 
 
+@lru_cache(maxsize=256)
 def is_storage(dtype: DType) -> bool:
     """Return True if operations on the dtype compute in another one, as they do for bfloat16."""
     row = _row(dtype)

@@ -14,9 +14,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from ..backends.base import OPTIONAL, Backend, Epilogue, provides
-from ..dtypes import compute_dtype, is_floating, is_storage
+from ..dtypes import DType, compute_dtype, is_floating, is_storage
 from ..errors import DeviceError, DTypeError
-from ..shapes import dense_strides_like
+from ..shapes import Geometry, dense_strides_like
 
 Array = Any
 """An NDArray or a ``numpy.ndarray``; definitions use the members that both have."""
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _INT64 = np.dtype(np.int64)
-_PLAIN = frozenset({bool, int, float, str, type(None)})
+_PLAIN = frozenset({bool, int, float, str, type(None), Geometry})
 """Types of arguments that are no arrays, for which a look for ``dtype`` takes longest."""
 
 OPERATIONS: dict[str, Accelerated[Any, Any]] = {}
@@ -56,19 +56,18 @@ class Accelerated(Generic[P, R]):
         arrays = _arrays(args)
         if not arrays:
             return self.definition(*args, **kwargs)
-        first = arrays[0]
-        if self.floating and not is_floating(first.dtype):
+        first, dtype = arrays[0], arrays[0].dtype
+        if self.floating and not is_floating(dtype):
             raise DTypeError(
-                f"{self.name}: the array must be float32 or float64, got {first.dtype}; "
-                "use astype first"
+                f"{self.name}: the array must be float32 or float64, got {dtype}; use astype first"
             )
-        if is_storage(first.dtype) and not self._takes_storage(first):
+        if is_storage(dtype) and not self._takes_storage(first):
             return self._in_compute_dtype(args, kwargs)
         if isinstance(first, (np.ndarray, np.generic)) or self._adapter is None:
             return self.definition(*args, **kwargs)
-        backend = first.device.backend
-        if self._uniform(first, arrays) and self.is_provided_by(backend):
-            return self._adapter(backend, *args, **kwargs)
+        device = first.device
+        if self._uniform(device, dtype, arrays[1:]) and self.is_provided_by(device.backend):
+            return self._adapter(device.backend, *args, **kwargs)
         return self.definition(*args, **kwargs)
 
     def _takes_storage(self, first: Array) -> bool:
@@ -97,15 +96,12 @@ class Accelerated(Generic[P, R]):
         """Return True if the backend has a kernel for the operation."""
         return provides(backend, self.name)
 
-    def _uniform(self, first: Array, arrays: Sequence[Array]) -> bool:
+    def _uniform(self, device: Any, dtype: DType, others: Sequence[Array]) -> bool:
         """Return True if all floating arrays have one dtype, as kernels require.
 
         Raise DeviceError if the arrays are on several devices.
         """
-        device, dtype = first.device, first.dtype
-        for array in arrays:
-            if array is first:
-                continue
+        for array in others:
             place, other = array.device, array.dtype
             if place is not device and place != device:
                 raise DeviceError(
@@ -163,11 +159,12 @@ def _arrays(args: Sequence[Any]) -> list[Array]:
     """Return the array arguments, and the items of arguments that are sequences of arrays."""
     found: list[Array] = []
     for item in args:
-        if type(item) in _PLAIN:
+        kind = type(item)
+        if kind in _PLAIN:
             continue
-        if hasattr(item, "dtype"):
+        if hasattr(kind, "dtype"):
             found.append(item)
-        elif isinstance(item, Epilogue):
+        elif kind is Epilogue:
             found += [each for each in item if hasattr(each, "dtype")]
         elif isinstance(item, (list, tuple)) and item and hasattr(item[0], "dtype"):
             found += item

@@ -127,9 +127,13 @@ def device(name: str | BackendDevice | None = None) -> BackendDevice:
         return default_device()
     name = str(name).removesuffix("()")
     try:
-        return BackendDevice(name, backends.get(name))
+        return _device_of(name, backends.get(name))
     except DeviceError as error:
         return BackendDevice(name, None, str(error))
+
+
+_device_of = lru_cache(256)(BackendDevice)
+"""Return one object for each device, so that operations on one device compare identities."""
 
 
 def _restore(name: str) -> BackendDevice:
