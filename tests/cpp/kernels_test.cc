@@ -2,34 +2,12 @@
 // kernels under the thread sanitizer. tests/native compares values.
 #include <cstdint>
 #include <limits>
-#include <random>
 
 #include "core/thread_pool.h"
 #include "expect.h"
 
 using namespace needle;
 using namespace needle::testing;
-
-TEST(reductions_do_not_depend_on_the_number_of_threads) {
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal;
-  std::vector<float> in(300000);
-  for (float& x : in) x = normal(random);
-  for_each_isa([&](const KernelTable& t) {
-    for (int layout = 0; layout < 3; ++layout) {
-      const std::int64_t columns = layout == 0 ? 300000 : layout == 1 ? 3 : 1000;
-      std::vector<float> first(columns), again(columns);
-      const View a = compact(in.data(), {300000 / columns, columns});
-      set_num_threads(1);
-      t.reduce(ReduceOp::sum, a, compact(first.data(), {1, columns}));
-      for (int threads : {2, 5}) {
-        set_num_threads(threads);
-        t.reduce(ReduceOp::sum, a, compact(again.data(), {1, columns}));
-        EXPECT(first == again);
-      }
-    }
-  });
-}
 
 TEST(float_casts_are_defined_everywhere) {
   for_each_isa([](const KernelTable& t) {

@@ -1,5 +1,6 @@
 // matmul, conv2d and reductions over a batch on every instruction set: random small shapes with
-// buffers of the exact size, so that a sanitizer detects each out-of-bounds access.
+// buffers of the exact size, so that a sanitizer detects each out-of-bounds access. tests/native
+// compares values.
 #include <cstdint>
 #include <random>
 
@@ -65,49 +66,13 @@ struct Convolution {
   }
 };
 
-// Calls f(index in x, in weight, in out) for every product that a convolution adds up.
-template <class F>
-void each_product(const Convolution& v, F&& f) {
-  const std::int64_t g = v.geometry.groups, cg = v.c / g, og = v.o / g;
-  for (std::int64_t n = 0; n < v.n; ++n)
-    for (std::int64_t i = 0; i < v.rows(); ++i)
-      for (std::int64_t j = 0; j < v.columns(); ++j)
-        for (std::int64_t a = 0; a < v.kh; ++a)
-          for (std::int64_t b = 0; b < v.kw; ++b) {
-            const std::int64_t y =
-                i * v.geometry.stride.h - v.geometry.padding.h + a * v.geometry.dilation.h;
-            const std::int64_t x =
-                j * v.geometry.stride.w - v.geometry.padding.w + b * v.geometry.dilation.w;
-            if (y < 0 || y >= v.h || x < 0 || x >= v.w) continue;
-            for (std::int64_t o = 0; o < v.o; ++o)
-              for (std::int64_t c = 0; c < cg; ++c)
-                f(((n * v.h + y) * v.w + x) * v.c + o / og * cg + c,
-                  ((a * v.kw + b) * cg + c) * v.o + o,
-                  ((n * v.rows() + i) * v.columns() + j) * v.o + o);
-          }
-}
-
-// A result with guard memory around it.
-struct Guarded {
-  static constexpr std::int64_t kMargin = 64;
-  std::vector<float> memory;
-
-  explicit Guarded(std::size_t n) : memory(n + 2 * kMargin, 99) {}
-  float* data() { return memory.data() + kMargin; }
-  bool holds(const std::vector<float>& want) const {
-    std::vector<float> all(kMargin, 99);
-    all.insert(all.end(), want.begin(), want.end());
-    all.insert(all.end(), kMargin, 99);
-    return memory == all;
-  }
-};
-
-void check_convolution(const KernelTable& t, const Convolution& v) {
+// Runs conv2d and its gradients in bounds; tests/native compares their values.
+void run_convolution(const KernelTable& t, const Convolution& v) {
   const std::int64_t cg = v.c / v.geometry.groups;
   std::vector<float> x = whole_numbers<float>(v.n * v.h * v.w * v.c);
   std::vector<float> weight = whole_numbers<float>(v.kh * v.kw * cg * v.o);
   std::vector<float> grad = whole_numbers<float>(v.n * v.rows() * v.columns() * v.o);
-  Guarded out(grad.size()), dx(x.size()), dw(weight.size());
+  std::vector<float> out(grad.size()), dx(x.size()), dw(weight.size());
   const View x_view = compact(x.data(), {v.n, v.h, v.w, v.c});
   const View weight_view = compact(weight.data(), {v.kh, v.kw, cg, v.o});
   const View grad_view = compact(grad.data(), {v.n, v.rows(), v.columns(), v.o});
@@ -115,16 +80,6 @@ void check_convolution(const KernelTable& t, const Convolution& v) {
            {});
   t.conv2d_input_grad(grad_view, weight_view, compact(dx.data(), {v.n, v.h, v.w, v.c}), v.geometry);
   t.conv2d_weight_grad(grad_view, x_view, compact(dw.data(), {v.kh, v.kw, cg, v.o}), v.geometry);
-
-  std::vector<float> want_out(grad.size()), want_dx(x.size()), want_dw(weight.size());
-  each_product(v, [&](std::int64_t in, std::int64_t filter, std::int64_t to) {
-    want_out[to] += x[in] * weight[filter];
-    want_dx[in] += grad[to] * weight[filter];
-    want_dw[filter] += grad[to] * x[in];
-  });
-  EXPECT(out.holds(want_out));
-  EXPECT(dx.holds(want_dx));
-  EXPECT(dw.holds(want_dw));
 }
 
 }  // namespace
@@ -145,7 +100,7 @@ TEST(products_of_random_shapes_are_exact) {
   });
 }
 
-TEST(random_convolutions_are_exact) {
+TEST(random_convolutions_stay_in_bounds) {
   for_each_isa([](const KernelTable& t) {
     for (int i = 0; i < 60; ++i) {
       Convolution v{pick(0, 5), pick(1, 9), pick(1, 9), 0, 0, pick(1, 5), pick(1, 5), {}};
@@ -158,12 +113,12 @@ TEST(random_convolutions_are_exact) {
       const std::int64_t high = v.h + 2 * v.geometry.padding.h - v.geometry.dilation.h * (v.kh - 1);
       const std::int64_t wide = v.w + 2 * v.geometry.padding.w - v.geometry.dilation.w * (v.kw - 1);
       if (high < 1 || wide < 1) continue;
-      check_convolution(t, v);
+      run_convolution(t, v);
     }
   });
 }
 
-TEST(pooling_gradients_stay_inside_the_image) {
+TEST(pooling_gradients_stay_in_bounds) {
   for_each_isa([](const KernelTable& t) {
     for (std::int64_t channels : {1, 3, 64, 67}) {
       std::vector<float> x = whole_numbers<float>(2 * 5 * 6 * channels), dx(x.size(), 99);
@@ -174,9 +129,6 @@ TEST(pooling_gradients_stay_inside_the_image) {
       const View ones_view = compact(ones.data(), {2, 3, 3, channels});
       t.max_pool2d(x_view, compact(out.data(), {2, 3, 3, channels}), params);
       t.max_pool2d_grad(ones_view, x_view, dx_view, params);
-      double total = 0;
-      for (float v : dx) total += v;
-      EXPECT_NEAR(total, double(out.size()), 0);  // each window passes its gradient to one element
     }
   });
 }
@@ -192,25 +144,12 @@ TEST(norms_and_losses_of_random_shapes_stay_in_bounds) {
         const View one = compact(ones.data(), {c});
         const View mv = compact(mean.data(), {c}), vv = compact(var.data(), {c});
         t.batch_norm(xv, one, one, ov, mv, vv, 1e-5, {});
-        double sum = 0;
-        for (float v : out) sum += v;
-        EXPECT_NEAR(sum, double(n * c), 1e-3 * double(n * c));  // the sum of normalised values is 0
         t.batch_norm_grad(xv, xv, one, mv, vv, ov, compact(dw.data(), {c}), compact(db.data(), {c}),
                           1e-5, {});
-        sum = 0;
-        for (float v : out) sum += v;
-        EXPECT_NEAR(sum, 0, 1e-2 * double(n * c));  // a shift of x has no effect
         t.cross_entropy_grad(compact(weights.data(), {n}), xv, compact(labels.data(), {n}), ov,
                              0.1);
-        sum = 0;
-        for (float v : out) sum += v;
-        EXPECT_NEAR(sum, 0, 1e-4 * double(n * c));
         t.cross_entropy(xv, compact(labels.data(), {n}), compact(loss.data(), {n}), 0.1);
-        for (float v : loss) EXPECT(v >= -1e-6f);
         t.argmax(xv, compact(places.data(), {n, 1}), 1);
-        for (std::int64_t i = 0; i < n; ++i) {
-          for (std::int64_t j = 0; j < c; ++j) EXPECT(x[i * c + j] <= x[i * c + places[i]]);
-        }
       }
     }
   });

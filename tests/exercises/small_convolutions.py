@@ -132,12 +132,11 @@ def rows_of(x: Array, kernel: tuple[int, ...], settings: Settings) -> Array:
 
 def mistaken(x: Array, weight: Array, settings: Settings) -> dict[str, Array]:
     """Return the results of convolutions with common mistakes, by the mistake."""
-    stride, padding, dilation, groups = settings
+    stride, _, dilation, groups = settings
     found = {
         "the kernel is not flipped in this convolution": (x, weight[::-1, ::-1], *settings),
         "the stride is not used": (x, weight, (1, 1), *settings[1:]),
         "the padding is not used": (x, weight, stride, (0, 0), dilation, groups),
-        "the dilation is not used": (x, weight, stride, padding, (1, 1), groups),
     }
     if weight.shape[0] == weight.shape[1]:
         turned = weight.transpose(1, 0, 2, 3)

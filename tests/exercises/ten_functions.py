@@ -328,9 +328,6 @@ def check_matmul(backend: Backend) -> None:
     backend.matmul(on(backend, small, "float32"), on(backend, other, "float32"), out)
     mistakes = {
         "column j of b starts at element j and steps by n: b was read transposed": small @ other.T,
-        "a was read transposed": small.T @ other,
-        "this is the product of the elements": small * other,
-        "the operands are exchanged": other @ small,
     }
     given = {"a": small, "b": other}
     compare("matmul(a, b, out)", backend, out, small @ other, given, mistakes=mistakes)

@@ -49,7 +49,6 @@ def test_of_constants_nothing_is_recorded() -> None:
     found = [Tensor.make_from_op(Product(), pair).requires_grad for pair in ((free, b), (a, free))]
     mistakes = {
         "only the first input was looked at": [True, False],
-        "only the last input was looked at": [False, True],
         "one input that requires a gradient is enough": [False, False],
     }
     expect(
@@ -92,8 +91,6 @@ def test_inputs_come_before_users() -> None:
     d = Plus()("d", c, a)
     mistakes = {
         "users come first: append a node after its inputs": ["d", "c", "a", "b"],
-        "a node appears twice: record the visited nodes": ["a", "b", "c", "a", "d"],
-        "breadth first: finish the first input before the second": ["a", "b", "a", "c", "d"],
         "the order of the visits in reverse is not enough: c comes before its input a": [
             "b",
             "c",
@@ -142,9 +139,7 @@ def test_each_input_gets_its_part() -> None:
     pending: dict[Any, list[Any]] = {}
     graph._pass_on(c, 10.0, pending)
     mistakes = {
-        "the parts are swapped": {a: [20.0], b: [30.0]},
         "pending holds a list of contributions for each input": {a: 30.0, b: 20.0},
-        "the gradient of c is missing: give it to gradient_as_tuple": {a: [3.0], b: [2.0]},
         "the inputs get c's gradient itself; gradient_as_tuple computes theirs": {
             a: [10.0],
             b: [10.0],
@@ -163,7 +158,6 @@ def test_parts_are_added_to_what_is_pending() -> None:
     given = {"c": "a * a", "a": 2.0, "pending before": "{a: [1.0]}", "gradient of c": 10.0}
     mistakes = {
         "what was pending is overwritten": {a: [20.0]},
-        "one of the two parts is lost: a is an input twice": {a: [1.0, 20.0]},
     }
     expect("pending", pending, {a: [1.0, 20.0, 20.0]}, given=given, mistakes=mistakes)
 
@@ -233,7 +227,6 @@ def test_the_hooks_of_a_node_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [("top", 10.0), ("b", 10.0), ("a", 10.0)]
     mistakes = {
         "the hooks do not run": [("top", 1.0), ("b", 1.0), ("a", 1.0)],
-        "visit must see the gradient that the hooks return": [("top", 1.0), *expected[1:]],
     }
     expect(
         "(node, gradient) as visited",
@@ -278,8 +271,6 @@ def test_the_walk_stops_where_it_is_told() -> None:
             ("b", 24.0),
             ("a", 37.0),
         ],
-        "a node in stops is visited; only its inputs get nothing": [*expected[:2], expected[3]],
-        "the walk ends at the first node in stops; it must go on with the others": expected[:3],
     }
     expect(
         "the visited nodes with stops = {c}",

@@ -135,11 +135,7 @@ def test_an_order_is_a_function_of_seed_and_epoch() -> None:
                 "the first word is the upper half of the key": np.argsort(
                     drawn[:, 1], kind="stable"
                 ),
-                "the second word is the lower half of the key": np.argsort(
-                    drawn[:, 0], kind="stable"
-                ),
                 "the epoch is not used": philox._sorted_order(length, 3, 0),
-                "the seed is not used": philox._sorted_order(length, 0, 5),
             },
         )
     shared = {"many callers share the array: setflags(write=False) protects it": True}
@@ -303,7 +299,6 @@ def test_text_in_columns() -> None:
     expect("inputs of get_batch(batches, 0, 2)", x, want[:2], given={"batches": want})
     mistakes = {
         "the target of a word is the next one in its column": want[:2].reshape(-1),
-        "targets are flat by rows": want[1:3].T.reshape(-1),
     }
     given = {"batches": want}
     what = "targets: the rows after each, flat"

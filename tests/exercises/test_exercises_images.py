@@ -142,9 +142,7 @@ def test_gradient_of_the_weights() -> None:
         x, weight = counted(shape), counted(kernel)
         grad = counted(convolved(x, weight, *settings).shape)
         want = adjoint(grad, x, weight, settings, True)
-        first = adjoint(grad[:1], x[:1], weight, settings, True)
         mistakes = {
-            "a weight is used in all images: the gradient is summed over them": first,
             "the mean over the images is not taken here: it is a sum": want / len(x),
             "rows and columns of the kernel are exchanged": want.transpose(1, 0, 2, 3),
             "the kernel is not flipped": want[::-1, ::-1],
@@ -219,7 +217,6 @@ def test_gradients_of_the_op() -> None:
         by_bias[0] if by_bias else None,
         want_bias,
         mistakes={
-            "bias was added to every image too: sum over axis 0": grad.sum((2, 3)),
             "bias was added to every pixel too: sum over axes 2 and 3": grad.sum(0),
             "channels are axis 1 of (N, C, H, W), not the last one": grad.sum((0, 1, 2)),
             "node has a third input, bias, which needs a gradient": None,

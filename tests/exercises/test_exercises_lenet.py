@@ -195,8 +195,6 @@ def test_batch_norm_in_evaluation() -> None:
         np.array([1.5, 1.0]),
         mistakes={
             "momentum is the share of the observed value": np.array([2.5, -1.0]),
-            "the observed value has its share, momentum, too": np.array([0.75, 1.5]),
-            "the observed values replace the running ones": np.array([3.0, -2.0]),
         },
     )
     linked = {"_mixed recorded its operations: make a constant of the result": True}
@@ -225,16 +223,10 @@ def test_batch_norm_in_evaluation() -> None:
         want,
         given={"x": x, "running_mean": mean, "running_var": var, "weight, bias": "2 3, 0.5 -0.5"},
         mistakes={
-            "evaluation uses the running statistics, not the batch's": normalised(
-                x.mean((0, 2, 3)), x.var((0, 2, 3))
-            ),
             "divided by the variance: its square root is missing": normalised(
                 mean, (var + 1e-5) ** 2, 0
             ),
             "eps is added to the variance before the root": normalised(mean, var, 0.0),
-            "weight is not used": (want - _of(layer.bias)) / _of(layer.weight) + _of(layer.bias),
-            "bias is not used": want - _of(layer.bias),
-            "the mean was not subtracted": normalised(0 * mean, var),
         },
     )
     added = nn.BatchNorm2d(2, dtype="float64", activation="relu").eval()

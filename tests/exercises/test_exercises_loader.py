@@ -86,7 +86,6 @@ def test_a_mirrored_image() -> None:
             "rows and columns: left and right is axis 1": answers[row[::-1]],
             "nothing was mirrored": image,
             "always mirrored: look at the row of parameters": answers[1.0, 0.0],
-            "both axes are mirrored: look at both numbers": answers[1.0, 1.0],
         }
         expect("apply(image, row)[..., 0]", got[..., 0], want, given=given, mistakes=mistakes)
         view = bool(np.shares_memory(got, IMAGE))
@@ -105,9 +104,7 @@ def test_which_images_of_a_batch_are_mirrored() -> None:
         want = np.array(columns).T
         mistakes = {
             "the other column: use self.column": want[:, ::-1],
-            "one decision for both columns": np.array([yes, yes]).T,
             "one decision for the whole batch": np.repeat(want[:1], 3, 0),
-            "the opposite: a word below p * 2**32 means yes": np.where(want.any(0), 1 - want, want),
         }
         got = flip.parameters(words, SIZES)
         expect(f"{name}.parameters(words, sizes)", got, want, given=given, mistakes=mistakes)
@@ -132,7 +129,6 @@ def test_places_of_shifted_images() -> None:
     mistakes = {
         "a shift may also go up and left: from -padding": np.array([[0.0] * 2, [2] * 2, [4] * 2]),
         "padding itself is a possible shift": np.array([[-2.0] * 2, [0] * 2, [1] * 2]),
-        "only shifts from 0 to padding": np.array([[0.0] * 2, [1] * 2, [2] * 2]),
     }
     want = np.array([[-2.0] * 2, [0] * 2, [2] * 2])
     got = crop.parameters(words, np.array([[5, 5]] * 3))
@@ -148,7 +144,6 @@ def test_places_of_a_window() -> None:
     want = np.array([[0.0, 0], [3, 0], [1, 5]])
     mistakes = {
         "the last place, image - window, is possible": np.array([[0.0, 0], [2, 0], [0, 4]]),
-        "the window's size is not subtracted": np.array([[0.0, 0], [5, 4], [3, 9]]),
     }
     got = crop.parameters(words, sizes)
     expect("(top, left) of three images", got, want, given=given, mistakes=mistakes)
@@ -156,7 +151,6 @@ def test_places_of_a_window() -> None:
     want = np.array([[-1.0, -1], [4, 1], [2, 6]])
     given["padding"] = 1
     mistakes = {
-        "padding is added on both sides": np.array([[0.0, 0], [4, 1], [2, 6]]),
         "padding is not used": np.array([[0.0, 0], [3, 0], [1, 5]]),
     }
     got = padded.parameters(words, sizes)
@@ -221,7 +215,6 @@ def test_the_tickets_of_a_drawn_order() -> None:
             "places count from the beginning of the epoch": [
                 (place - start, batch) for place, batch in want
             ],
-            "batches before start are left out": [(0, [6, 2, 0]), *want],
         }
         expect("(place, indices) of the tickets", got, want, given=given, mistakes=mistakes)
         expect("their epoch", [ticket.epoch for ticket in tickets], [4] * len(want), given=given)
@@ -287,7 +280,6 @@ def test_tickets_are_submitted_ahead() -> None:
     mistakes = {
         "one ticket only: submit until capacity of them wait": [0],
         "one too many: stop at capacity": [0, 1, 2, 3],
-        "the engine cannot hold all tickets": list(range(9)),
     }
     submitted = np.array(loop.submitted)
     named = {cause: np.array(each) for cause, each in mistakes.items()}
@@ -315,7 +307,6 @@ def test_batches_leave_in_order() -> None:
     given["ready"] = "2, then 1"
     mistakes = {
         "batch 0 is the next one, and it is not ready": 2,
-        "batches leave in the order of the epoch, not sorted by what is ready": 1,
     }
     expect("the batch that leaves next", loop.next_out(), None, given=given, mistakes=mistakes)
     loop._ready[0] = "batch"

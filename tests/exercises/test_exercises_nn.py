@@ -45,7 +45,6 @@ def test_kaiming_uniform() -> None:
             "the bound depends on fan_in, the first argument": (2 * drawn - 1) * math.sqrt(6 / 5),
             "the gain is missing: sqrt(2) for relu": (2 * drawn - 1) * math.sqrt(3 / 6),
             "the root is missing: gain * sqrt(3 / fan_in)": (2 * drawn - 1) * math.sqrt(2) * 3 / 6,
-            "that is Xavier's bound, with fan_in + fan_out": (2 * drawn - 1) * math.sqrt(6 / 11),
             "the numbers lie between -a and a, not between 0 and a": drawn * bound,
         },
     )
@@ -135,11 +134,8 @@ def test_parameters_are_found_in_order_and_once() -> None:
     expected = ["first", "inner.weight", "listed.0", "listed.1.0.weight", "listed.1.1.deep"]
     mistakes = {
         "shared parameters appear twice": [*expected, "again.weight", "same"],
-        "lists and tuples are not searched": ["first", "inner.weight"],
         "dicts are not searched": expected[:-1],
-        "modules in lists and tuples are not searched": [*expected[:3], expected[4]],
         "lists and tuples may lie in others: search them at any depth": expected[:3],
-        "sub-modules are not searched": ["first", "listed.0", "listed.1.1.deep"],
         "the name of the module stands before that of its parameter": "ValueError",
     }
     expect("the names of the parameters", names, expected, mistakes=mistakes)

@@ -37,14 +37,11 @@ def test_repeated_axes_are_summed(shape: tuple[int, ...]) -> None:
     grad = np.array([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]])
     expected = grad.sum(axes).reshape(shape)
     lost = grad.mean(axes).reshape(shape)
-    ones = tuple(i for i, size in enumerate(shape) if size == 1)
     only_left = grad.sum(tuple(range(lead)))
-    only_ones = grad.sum(ones) if lead == 0 else grad
     mistakes = {
         "the operand's elements were repeated: sum their gradients, do not average": lost,
         "the axes that were repeated from size 1 are not summed": only_left,
         "broadcast axes are not summed": grad,
-        "the axes were summed, but the shape is not that of the operand": only_ones,
     }
     expect(
         f"a gradient of shape (2, 3) for an operand of shape {shape}",
@@ -112,7 +109,6 @@ def test_quotient() -> None:
     by_a, by_b = parts_of(tensor(a) / tensor(b), g)
     given = {"a": a, "b": b, "out_grad": g}
     mistakes = {
-        "a/b grows with 1/b, not with b": g * b,
         "out_grad is missing: the chain rule multiplies with it": 1 / b,
     }
     expect("a / b, gradient for a", by_a, g / b, given=given, mistakes=mistakes)
@@ -141,7 +137,6 @@ def test_power_by_a_number() -> None:
     (by_a,) = parts_of(tensor(a) ** 3, g)
     mistakes = {
         "the factor 3 is missing": g * a**2,
-        "the exponent must become 2": g * 3 * a**3,
         "out_grad is missing: the chain rule multiplies with it": 3 * a**2,
     }
     given = {"a": a, "out_grad": g}
@@ -159,7 +154,6 @@ def test_power_by_a_tensor() -> None:
     given = {"a": base, "b": exponent, "out_grad": 1.0}
     by_a, by_b = parts_of(tensor(base) ** tensor(exponent), np.ones((1, 3)))
     mistakes = {
-        "the factor b is missing": base ** (exponent - 1),
         "the exponent must become b - 1": exponent * base**exponent,
     }
     right = exponent * base ** (exponent - 1)
@@ -167,7 +161,6 @@ def test_power_by_a_tensor() -> None:
     with np.errstate(invalid="ignore"):
         mistakes = {
             "the logarithm of a is missing": base**exponent,
-            "the logarithm of a, not of b": base**exponent * np.log(exponent),
         }
     right = base**exponent * np.log(base)
     expect("a ** b, gradient for b", by_b, right, given=given, mistakes=mistakes)
@@ -191,7 +184,6 @@ def test_log() -> None:
     (by_a,) = parts_of(ops.log(tensor(a)), G[0])
     mistakes = {
         "the derivative of log a is 1/a, not a": G[0] * a,
-        "the derivative of log a is 1/a: node is the result, node.inputs[0] is a": G[0] / np.log(a),
         "out_grad is missing: the chain rule multiplies with it": 1 / a,
     }
     given = {"a": a, "out_grad": G[0]}

@@ -79,7 +79,6 @@ def test_dead_calls_in_one_segment() -> None:
         {
             "nothing is needed: results that outlive the step are": "",
             "the kept calls are in reversed order": "OUT = b + a; b = exp a",
-            "no call was removed": "b = exp a; c = exp a; OUT = b + a",
         },
         ["b = exp a", "c = exp a", "OUT = b + a"],
     )
@@ -104,9 +103,6 @@ def test_dead_calls_across_segments() -> None:
         "b = exp a; |; OUT = log b",
         {
             "later segments read results of earlier ones": "|; OUT = log b",
-            "a call that only a dead call of a later segment reads is dead too": (
-                "b = exp a; c = exp a; |; OUT = log b"
-            ),
         },
         ["b = exp a", "c = exp a"],
         ["OUT = log b", "d = exp c"],
@@ -150,15 +146,11 @@ def arrays_of(size: int, length: int) -> list[Any]:
 def test_two_ranks() -> None:
     arrays = [np.array([1, 2], np.float32), np.array([10, 20], np.float32)]
     in_threads(arrays)
-    for rank, before, one_round, added_twice in (
-        (0, [1, 2], [1, 22], [12, 22]),
-        (1, [10, 20], [11, 20], [11, 42]),
-    ):
+    for rank, one_round, added_twice in ((0, [1, 22], [12, 22]), (1, [11, 20], [11, 42])):
         mistakes = {
             "the complete parts are not passed on: the second round is missing": one_round,
             "the first round must add what it receives to its own part": [1, 20],
             "the second round must replace parts: they are complete": added_twice,
-            "the array was not changed in place": before,
         }
         expect(
             f"the array of rank {rank}",

@@ -26,7 +26,6 @@ def test_softmax_of_any_size(axis: int) -> None:
     mistakes = {
         "along the other axis: use axis": softmax_of(a, 1 - axis),
         "the sum must keep its axis to divide along it: keepdims=True": low / low.sum(axis),
-        "the sum is missing": low,
     }
     what = f"softmax of a along axis {axis}"
     right = softmax_of(a, axis)
@@ -56,8 +55,6 @@ def test_log_softmax_of_any_size() -> None:
             "the logarithm of softmax: log 0 where a probability is too small": np.where(
                 softmax_of(LARGE, 1) > 0, expected, -np.inf
             ),
-            "the logarithm is missing: this is softmax": softmax_of(LARGE, 1),
-            "the logarithm of the sum is missing": shifted,
         },
     )
 
@@ -71,7 +68,6 @@ def test_softmax_gradients() -> None:
             "s (1 - s) is only the diagonal of the Jacobian": G * s * (1 - s),
             "the sum must weight out_grad with softmax": s * (G - G.sum(axis, keepdims=True)),
             "the sum is over self.axis, not over all axes": s * (G - (G * s).sum()),
-            "the sum is missing": s * G,
         }
         expect(
             f"softmax along axis {axis}, gradient for a",
@@ -111,7 +107,6 @@ def test_logsumexp_of_any_size(axes: Any, keepdims: bool) -> None:
             shared = np.log(np.exp(a - a.max()).sum(axes, keepdims=keepdims)) + a.max()
         mistakes = {
             "the maximum was subtracted, but not added again": kept.reshape(direct.shape),
-            "the sum is missing: this is the maximum": highest.reshape(direct.shape),
             "keepdims was not looked at": (kept + highest)
             if not keepdims
             else (kept + highest).squeeze(0),
@@ -133,11 +128,8 @@ def test_logsumexp_of_infinities() -> None:
     with np.errstate(all="ignore"):
         found = ops.logsumexp(tensor(infinite), 1)
     what = "logsumexp of (-inf, -inf) and of (0, inf)"
-    both, low = np.full(2, np.nan), np.array([np.nan, np.inf])
-    mistakes = {
-        "inf - inf is NaN: subtract nothing where the maximum is infinite": both,
-        "-inf + inf is NaN: subtract nothing where the maximum is -inf": low,
-    }
+    both = np.full(2, np.nan)
+    mistakes = {"inf - inf is NaN: subtract nothing where the maximum is infinite": both}
     expect(what, found, np.array([-np.inf, np.inf]), mistakes=mistakes)
 
 
@@ -170,7 +162,6 @@ def test_cross_entropy() -> None:
         given=given,
         mistakes={
             "the sign is missing: -log of the probability": -losses,
-            "the logarithm is missing": softmax_of(A, 1)[[0, 1], ids],
             "the softmax is missing: -logits of the labels": -A[[0, 1], ids],
         },
     )
@@ -204,7 +195,6 @@ def test_cross_entropy_gradient() -> None:
         "the sign is wrong: softmax minus the targets": rows * (hot - s),
         "grad was not used": s - hot,
         "grad has an entry for each row: expand it to (N, 1)": given["grad"] * (s - hot),
-        "the targets are missing: softmax minus one_hot(labels)": rows * s,
         "the softmax is missing": rows * (A[:, :2] - hot),
         "cross_entropy has a loss for each row: nothing is divided by their number": rows
         * (s - hot)
@@ -281,8 +271,6 @@ def test_values_are_computed_again_as_they_were() -> None:
         "tape.rows": "(op, (0, 0), ...), (op, (3, 1), ...)",
     }
     mistakes = {
-        "the position itself belongs to the set": [0],
-        "the position alone: its inputs belong to the set": [3],
         "all positions up to it; only those that it depends on are wanted": [0, 1, 2, 3],
     }
     expect("sorted(tape.behind(3))", sorted(tape.behind(3)), [0, 3], given=given, mistakes=mistakes)

@@ -40,7 +40,6 @@ def test_normalisation_of_rows_and_of_channels() -> None:
             / (spread + eps)
             * weight
             + bias,
-            "the mean is not subtracted": X / np.sqrt(spread + eps) * weight + bias,
             "weight is missing": h + bias,
             "bias is missing": h * weight,
             "the moments are those of all numbers: use axes": normalised(X, (0, 1), eps)[0] * weight
@@ -48,9 +47,7 @@ def test_normalisation_of_rows_and_of_channels() -> None:
         }
         expect(f"y of {name}", y, h * weight + bias, given=given, mistakes=mistakes)
         expect(f"mean of {name}", mean.reshape(-1), mu.reshape(-1))
-        root = {
-            "this is the standard deviation, not the variance": np.sqrt(spread).reshape(-1),
-        }
+        root = {}
         expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1), mistakes=root)
     far = np.array([[1e6, 1e6 + 1, 1e6 + 2]], dtype="float32")
     var = accelerated.layer_norm(far, np.ones(3, "float32"), np.zeros(3, "float32"), eps)[2]
@@ -99,7 +96,6 @@ def test_gradients_of_normalisation(name: str) -> None:
         {
             "mean and variance depend on x too": g / deviation,
             "the variance depends on x too": (g - g.mean(axes, keepdims=True)) / deviation,
-            "the mean depends on x too": (g - h * (g * h).mean(axes, keepdims=True)) / deviation,
             "weight is missing": by_x(grad, deviation, h, np.mean),
             "eps is missing": by_x(g, bare, (X - mean) / bare, np.mean),
             "means over the axes, not sums": by_x(g, deviation, h, np.sum),
@@ -114,11 +110,9 @@ def test_gradients_of_normalisation(name: str) -> None:
         {
             "y depends on the weight by the normalised x, not by x": (grad * X).sum(0),
             "a sum over all axes except the last": (grad * h).sum(1),
-            "rows share the weight: sum their gradients": grad * h,
         },
         {
             "a sum over all axes except the last": grad.sum(1),
-            "rows share the bias: sum their gradients": grad,
         },
     ]
     for i, (variable, point) in enumerate((("x", X), ("weight", weight), ("bias", bias))):
@@ -150,9 +144,6 @@ def test_sgd_step() -> None:
         "weight decay is missing": old - 0.1 * slope,
         "the step goes along the gradient, not against it": old + 0.1 * (slope + 0.5 * old),
         "the learning rate is missing": old - (slope + 0.5 * old),
-        "weight decay is part of the gradient: lr multiplies it, too": old
-        - 0.1 * slope
-        - 0.5 * old,
     }
     right = old - 0.1 * (slope + 0.5 * old)
     expect("without momentum, weight_decay=0.5", new, right, given=given, mistakes=mistakes)
@@ -161,7 +152,6 @@ def test_sgd_step() -> None:
     mistakes = {
         "dampening is missing: (1 - dampening) * g": old - 0.1 * (0.9 * before + slope),
         "momentum is missing": old - 0.1 * slope,
-        "the step must use the new velocity": old - 0.1 * before,
     }
     right = old - 0.1 * step
     expect("momentum 0.9, dampening 0.25", new, right, given=given, mistakes=mistakes)
@@ -171,7 +161,6 @@ def test_sgd_step() -> None:
     (new,) = accelerated.sgd_step([p], [g], [v], 0.1, 0.9, 0.25, 0.0, True)
     mistakes = {
         "nesterov was not looked at": old - 0.1 * step,
-        "nesterov adds the gradient to momentum * v": old - 0.1 * 0.9 * step,
     }
     right = old - 0.1 * (slope + 0.9 * step)
     expect("with nesterov", new, right, given=given, mistakes=mistakes)
@@ -215,7 +204,6 @@ def test_adam_steps(decoupled: bool) -> None:
         expect("p afterwards, which must not change", p, old, mistakes=changed)
         kept = {
             "the moments must be updated in place: first[...] = ...": given["first moment"],
-            "the moment needs the factor 1 - beta1": 0.9 * given["first moment"] + used,
         }
         if decoupled:
             text = "decoupled was not looked at: weight decay is not part of the gradient"
@@ -244,7 +232,6 @@ def test_gradients_are_clipped_together() -> None:
     norm = float(optim.clip_grad_norm([a, b], 100.0))
     mistakes = {
         "the root is missing": 25.0,
-        "the largest gradient; the Euclidean norm is the root of a sum of squares": 4.0,
     }
     expect("the norm that is returned", norm, 5.0, given=given, mistakes=mistakes)
     grown = {"gradients below max_norm are not scaled up to it": np.array([60.0])}
@@ -297,7 +284,6 @@ def test_rates_over_time() -> None:
             "a straight line, not a cosine": 1.0 - 0.8 * shares,
             "from the end to the start: the rate must fall": 0.2
             + 0.4 * (1 - np.cos(shares * math.pi)),
-            "the rate falls to 0, not to min_lr": 0.5 * (1 + np.cos(shares * math.pi)),
         },
     )
     warm = optim.WarmUp(opt, total_steps=4, start_factor=0.2)
@@ -309,7 +295,6 @@ def test_rates_over_time() -> None:
         mistakes={
             "after the last step the rate is constant": np.array([0.4, 0.8, 2.0, 4.0]),
             "the rate begins at start_factor * base_lr, not at 0": np.array([0.0, 0.5, 2.0, 2.0]),
-            "start_factor is a share of base_lr": np.array([0.2, 0.65, 2.0, 2.0]),
         },
     )
 
@@ -346,7 +331,6 @@ def test_an_epoch_of_a_network() -> None:
         "the last batch is missing: it may be shorter": w1 - 0.5 * one,
         "all rows were one batch": w1 - 0.5 * all_rows,
         "each batch starts from the weights that the one before has made": w1 - 0.5 * (one + stale),
-        "the weights have not changed": w1,
     }
     for text, lr, relu in (
         ("the step goes along the gradient, not against it", -0.5, True),

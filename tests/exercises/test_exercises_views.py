@@ -100,7 +100,6 @@ def test_repeated_axes_have_stride_0(shape: tuple[int, ...], target: tuple[int, 
         "a repeated axis has stride 0": (0,) * lead + strides_of(a),
         "axes are aligned on the right": own + (0,) * lead,
         "a new axis repeats the array: its stride is 0": (1,) * lead + own,
-        "an array that is read as it is keeps its strides": (0,) * len(target),
     }
     what = f"strides of {shape}, with strides {strides_of(a)}, seen as {target}"
     expect(what, got, want, mistakes=mistakes)
@@ -146,7 +145,6 @@ def test_windows_by_index(items: tuple[Any, ...]) -> None:
     mistakes: dict[str, Any] = {
         "the size of a slice is len(range(start, stop, step)), rounded up": _rounded(a, items),
         "an int removes its axis": window(a, tuple(_kept(i) for i in items))[0],
-        "None is a new axis of size 1": window(a, tuple(i for i in items if i is not None))[0],
     }
     expect("the window's shape", shape, want[0], given=given, mistakes=mistakes)
     expect("its offset", offset, want[2], given=given)
@@ -275,9 +273,6 @@ def test_results_keep_the_order_of_axes_in_memory() -> None:
         want,
         mistakes={
             "an operand does not order axes on which its stride is 0": (15, 5, 1, 30),
-            "an operand orders no axes on which its stride is 0": shapes.compact_strides(
-                nhwc.shape
-            ),
         },
     )
     expect("without operands", dense((2, 3)), (3, 1))

@@ -81,14 +81,12 @@ def cause_of(text: str, run: Run) -> str:
 
 
 MISTAKES: dict[str, Callable[[Array, Array], Array]] = {
-    "only the first tile of k is added": lambda a, b: a[:, :SIDE] @ b[:SIDE],
     "only the last tile of k is added: the sum starts again with each tile": lambda a, b: (
         a[:, (a.shape[1] - 1) // SIDE * SIDE :] @ b[(a.shape[1] - 1) // SIDE * SIDE :]
     ),
     "the last values of k, which fill no whole tile, are left out": lambda a, b: (
         a[:, : a.shape[1] // SIDE * SIDE] @ b[: a.shape[1] // SIDE * SIDE]
     ),
-    "k ends one too early": lambda a, b: a[:, :-1] @ b[:-1],
 }
 """Products computed with likely mistakes."""
 
