@@ -71,8 +71,12 @@ def inside(*shapes: Any) -> Any:
     return lambda random: tuple(random.uniform(0.1, 0.9, shape) for shape in shapes)
 
 
-def bce(p: Any, t: Any) -> Any:
-    return -(t * np.log(p) + (1 - t) * np.log(1 - p))
+def bce(p: Any, t: Any, pos_weight: Any = 1.0) -> Any:
+    return -(pos_weight * t * np.log(p) + (1 - t) * np.log(1 - p))
+
+
+def np_sigmoid(a: Any) -> Any:
+    return 1 / (1 + np.exp(-a))
 
 
 def smooth(d: Any, beta: float) -> Any:
@@ -83,13 +87,22 @@ def huber(d: Any, delta: float) -> Any:
     return np.where(np.abs(d) <= delta, d * d / 2, delta * (np.abs(d) - delta / 2))
 
 
+SHARES = np.array([0.5, 2.0, 1.0, 0.25])
 ELEMENTWISE: list[tuple[str, dict[str, Any], Any, Any]] = [
     ("mse_loss", {}, lambda a, t: (a - t) ** 2, normal),
     ("l1_loss", {}, lambda a, t: np.abs(a - t), apart),
     ("smooth_l1_loss", {"beta": 0.55}, lambda a, t: smooth(a - t, 0.55), apart),
+    ("smooth_l1_loss", {"beta": 0.0}, lambda a, t: np.abs(a - t), apart),
     ("huber_loss", {"delta": 0.55}, lambda a, t: huber(a - t, 0.55), apart),
     ("binary_cross_entropy", {}, bce, inside),
-    ("binary_cross_entropy_with_logits", {}, lambda a, t: bce(1 / (1 + np.exp(-a)), t), normal),
+    ("binary_cross_entropy", {"weight": SHARES}, lambda a, t: SHARES * bce(a, t), inside),
+    ("binary_cross_entropy_with_logits", {}, lambda a, t: bce(np_sigmoid(a), t), normal),
+    (
+        "binary_cross_entropy_with_logits",
+        {"weight": SHARES, "pos_weight": SHARES},
+        lambda a, t: SHARES * bce(np_sigmoid(a), t, SHARES),
+        normal,
+    ),
     ("kl_div", {}, lambda a, t: t * (np.log(t) - a), inside),
     ("kl_div", {"log_target": True}, lambda a, t: np.exp(t) * (t - a), normal),
 ]
@@ -99,13 +112,21 @@ ELEMENTWISE_LOSSES = [
         lambda a, t, f=oracle, r=reduction: f(a, t) if r == "none" else getattr(np, r)(f(a, t)),
         inputs(S, S),
         options={"reduction": reduction, **options},
-        case=" ".join([*options, reduction]),
+        case=" ".join([*(f"{name} {np.max(each)}" for name, each in options.items()), reduction]),
         empty=reduction != "mean",
         rtol=5e-5,
     )
     for name, options, oracle, inputs in ELEMENTWISE
     for reduction in ("mean", "sum", "none")
 ]
+BATCH_MEAN = called(
+    "kl_div",
+    lambda a, t: (t * (np.log(t) - a)).sum() / len(a),
+    inside(S, S),
+    "batchmean",
+    case="batchmean",
+    empty=False,
+)
 
 
 def np_cosine(a: Any, b: Any) -> Any:
@@ -223,7 +244,7 @@ CTC = [
     ),
 ]
 
-LOSS_ROWS = [*CTC, *CLASS_LOSSES, *ELEMENTWISE_LOSSES, *ROWS_OF_LOSSES]
+LOSS_ROWS = [*CTC, *CLASS_LOSSES, *ELEMENTWISE_LOSSES, BATCH_MEAN, *ROWS_OF_LOSSES]
 
 ROW, PAIR = (2, 3), (S, S)
 LOSS_FAILURES = [
@@ -286,4 +307,7 @@ LOSS_FAILURES = [
         )
     ],
     wrong("ctc_loss", "logs must be", [1], 1, 1, on=((3,),)),
+    wrong("smooth_l1_loss", "beta must be at least 0", on=PAIR, error=ValueError, beta=-1.0),
+    wrong("huber_loss", "delta must be positive", on=PAIR, error=ValueError, delta=0.0),
+    wrong("binary_cross_entropy", "target must be in [0, 1]", np.full(S, 2.0), error=ValueError),
 ]

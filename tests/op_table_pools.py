@@ -167,6 +167,7 @@ POOL_FAILURES = [
         error=ValueError,
         divisor_override=0,
     ),
+    wrong("max_pool2d", "only the batch may be empty", 2, on=((2, 0, 5, 5),)),
     wrong("max_pool1d", "the input must be (N, C, L)", 2, on=((4,),)),
     wrong("max_pool1d", "kernel must be", (2, 2), on=((1, 4),)),
     wrong("adaptive_max_pool2d", "sizes must be at least 1", (2, 0), on=(IMAGE,)),

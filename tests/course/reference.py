@@ -11,9 +11,6 @@ from needle.backend_selection import BACKEND
 
 Array = Any
 
-SINGLE = {"rtol": 2e-5, "atol": 2e-5}
-"""The tolerance of float32 compared with float64, over a few hundred operations."""
-
 
 def drawn(host: Array) -> Array:
     """Return a draw in the mode's dtype: float32 with needle's arrays, float64 with NumPy's."""

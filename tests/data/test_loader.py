@@ -104,18 +104,6 @@ def test_drop_last_collate_and_transforms():
     assert ids(batch) == [2, 4, 6, 8, 10] and batch[1].numpy().tolist() == [0, 0.5, 1, 1.5, 2]
 
 
-def test_samplers_of_the_user():
-    loader = data.DataLoader(rows(), 2, sampler=[5, 3, 1])
-    assert [ids(b) for b in loader] == [[5, 3], [1]] and len(loader) == 2
-    loader = data.DataLoader(rows(), batch_sampler=[[1, 2, 3], [7]])
-    assert [ids(b) for b in loader] == [[1, 2, 3], [7]] and len(loader) == 2
-    sampler = data.RandomSampler(10, seed=5)
-    own = data.DataLoader(rows(), 4, shuffle=True, seed=5)
-    given = data.DataLoader(rows(), 4, sampler=sampler)
-    for _ in range(2):
-        assert batches(own) == batches(given)
-
-
 def test_any_object_with_len_and_getitem_is_a_dataset():
     loader = data.DataLoader([(i, float(i)) for i in range(5)], 3, shuffle=True, seed=0)
     assert sorted(i for batch in loader for i in ids(batch)) == [0, 1, 2, 3, 4]
@@ -137,18 +125,6 @@ def test_with_a_seed_everything_depends_on_seed_epoch_and_index():
     assert batches(data.DataLoader(Counting(10), 4, shuffle=True, seed=8)) != first
     everything = [r for batch in first + second for r in batch[1]]
     assert len(set(everything)) == 20
-
-
-def test_epochs_count_themselves_also_after_a_break():
-    loader = data.DataLoader(Counting(6), 2, shuffle=True, seed=1)
-    assert loader.epoch == 0
-    next(iter(loader))
-    assert loader.epoch == 0
-    second = batches(loader)
-    assert loader.epoch == 2
-    fresh = data.DataLoader(Counting(6), 2, shuffle=True, seed=1)
-    fresh.set_epoch(1)
-    assert batches(fresh) == second
 
 
 def test_the_state_before_within_and_after_an_epoch():

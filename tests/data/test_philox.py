@@ -1,7 +1,5 @@
 """Test Philox: known answers, words as pure functions of their position, and shuffled orders."""
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 
@@ -9,11 +7,6 @@ from needle.backends import philox
 
 COUNTER, KEY = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
 KNOWN = "d16cfe09 94fdcceb 5001e420 24126ea1"  # Random123's kat_vectors, philox4x32 10
-
-
-def chi_square(counts):
-    expected = counts.sum() / counts.size
-    return float(((counts - expected) ** 2 / expected).sum())
 
 
 @pytest.mark.parametrize("many", [1, 100])
@@ -41,25 +34,6 @@ def test_words_do_not_depend_on_how_they_are_asked_for():
 def test_streams_and_counts_have_limits(stream, count):
     with pytest.raises(ValueError, match="philox.words: stream must be in"):
         philox.words(0, 0, np.arange(1), stream, count)
-
-
-def test_words_are_uniform_and_independent_along_every_part_of_the_key():
-    base = philox.uniform(philox.words(3, 1, np.arange(20000), 5, 1)[:, 0])
-    assert chi_square(np.histogram(base, 64, (0, 1))[0]) < 103.4  # 63 d.o.f., p = 0.1 %
-    others = {
-        "seed": philox.words(4, 1, np.arange(20000), 5, 1)[:, 0],
-        "high seed": philox.words(3 + 2**32, 1, np.arange(20000), 5, 1)[:, 0],
-        "epoch": philox.words(3, 2, np.arange(20000), 5, 1)[:, 0],
-        "stream": philox.words(3, 1, np.arange(20000), 6, 1)[:, 0],
-        "word": philox.words(3, 1, np.arange(20000), 5, 2)[:, 1],
-        "block": philox.words(3, 1, np.arange(20000), 5, 5)[:, 4],
-        "index": philox.words(3, 1, np.arange(1, 20001), 5, 1)[:, 0],
-        "high index": philox.words(3, 1, np.arange(20000) + 2**32, 5, 1)[:, 0],
-    }
-    for name, other in others.items():
-        table = np.histogram2d(base, philox.uniform(other), 8, ((0, 1), (0, 1)))[0]
-        assert chi_square(table) < 103.4, name
-        assert abs(np.corrcoef(base, other)[0, 1]) < 0.0235, name  # 3.3 sigma
 
 
 def test_numbers_made_of_words():
@@ -91,29 +65,6 @@ def test_very_long_orders_are_computed_place_by_place():
     order = philox.permutation(places, length, 1, 1)
     assert len(set(order.tolist())) == 4 and order.min() >= 0
     assert order.max() > 2**61  # values span the whole range
-
-
-def test_all_orders_of_four_are_equally_likely():
-    ranks = {p: i for i, p in enumerate(permutations(range(4)))}
-    found = [
-        ranks[tuple(philox.permutation(np.arange(4), 4, seed, epoch).tolist())]
-        for seed in range(40)
-        for epoch in range(60)
-    ]
-    assert chi_square(np.bincount(found, minlength=24)) < 49.7  # 23 d.o.f., p = 0.1 %
-
-
-def test_computed_orders_put_any_index_anywhere():
-    length = 2**17 + 7
-    first = np.array([philox.permutation(np.array([0, 1]), length, 4, e) for e in range(2000)])
-    for column in first.T:
-        # chi-square with 15 degrees of freedom, p = 0.1 %
-        assert chi_square(np.histogram(column, 16, (0, length))[0]) < 37.7
-    table = np.histogram2d(*first.T, 4, ((0, length), (0, length)))[0]
-    assert chi_square(table) < 37.7
-    whole = philox.permutation(np.arange(length), length, 4, 0)
-    assert abs(np.corrcoef(whole, np.arange(length))[0, 1]) < 0.01
-    assert abs(np.corrcoef(whole[1:], whole[:-1])[0, 1]) < 0.01
 
 
 def test_orders_stay_the_same_for_ever():

@@ -1,9 +1,7 @@
 """Test the course's text corpus: ids, columns, slices, and malformed files."""
 
-import numpy as np
 import pytest
 
-import needle as ndl
 from needle.data import Corpus, batchify, get_batch
 from needle.errors import DataError, ShapeError
 
@@ -46,21 +44,6 @@ def test_files_that_are_not_there_or_no_text(folder):
     (folder / "test.txt").unlink()
     with pytest.raises(DataError, match=r"Corpus: needs the file .*test\.txt, got none"):
         Corpus(folder)
-
-
-@pytest.mark.parametrize("bptt", [1, 3, 100])
-def test_targets_are_the_next_words(bptt, device):
-    columns = batchify(list(range(22)), 3, device, "float32")  # 22 ids in 3 columns: 7 rows
-    seen = []
-    for i in range(0, len(columns) - 1, bptt):
-        x, y = get_batch(columns, i, bptt, device=device, dtype="float32")
-        n = min(bptt, 6 - i)
-        assert isinstance(x, ndl.Tensor) and x.device == y.device == device
-        assert x.dtype == y.dtype == "float32"
-        assert x.shape == (n, 3) and y.shape == (3 * n,)
-        np.testing.assert_array_equal(y.numpy().reshape(n, 3), x.numpy() + 1)
-        seen.append(x.numpy())
-    np.testing.assert_array_equal(np.concatenate(seen), columns[:-1])
 
 
 @pytest.mark.parametrize(("i", "bptt"), [(2, 1), (-1, 1), (0, 0)])

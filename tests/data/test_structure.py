@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from needle.data import default_collate
-from needle.data.batching.collate import Slice, collate_slice, concatenate
+from needle.data.batching.collate import collate_slice, concatenate
 from needle.errors import ShapeError
 
 Pair = namedtuple("Pair", "image label")
@@ -48,19 +48,6 @@ def value_of(shape, number):
         return type(shape)(value_of(inner, number) for inner in shape)
     made = {"array": np.full((2, 1), number, "i2"), "int": number, "float": number / 2}
     return {**made, "bool": number % 2 == 0, "text": f"sample {number}"}[shape]
-
-
-@settings(max_examples=50, deadline=None)
-@given(shapes, st.integers(1, 7), st.lists(st.integers(0, 7), max_size=3))
-def test_slices_join_to_the_batch_made_at_once(shape, count, cuts):
-    samples = [value_of(shape, i) for i in range(count)]
-    ends = [0, *sorted(min(cut, count) for cut in cuts), count]
-    parts = [
-        collate_slice(samples[a:b]) if a < b else Slice(None, [], 0) for a, b in pairwise(ends)
-    ]
-    whole = concatenate(pickle.loads(pickle.dumps(parts)))
-    assert whole.samples == count
-    assert same(whole.batch(), default_collate(samples))
 
 
 numbers = st.sampled_from(

@@ -47,8 +47,7 @@ def test_normalisation_of_rows_and_of_channels() -> None:
         }
         expect(f"y of {name}", y, h * weight + bias, given=given, mistakes=mistakes)
         expect(f"mean of {name}", mean.reshape(-1), mu.reshape(-1))
-        root = {}
-        expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1), mistakes=root)
+        expect(f"variance of {name}", var.reshape(-1), spread.reshape(-1))
     far = np.array([[1e6, 1e6 + 1, 1e6 + 2]], dtype="float32")
     var = accelerated.layer_norm(far, np.ones(3, "float32"), np.zeros(3, "float32"), eps)[2]
     expect(

@@ -74,22 +74,6 @@ def compare_functions(
     )
 
 
-def both(name: str, *args: Any, **options: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return calls of both libraries' functions of this name, with an array as first argument."""
-    return (
-        lambda: getattr(ndl, name)(ndl.Tensor(args[0]), *args[1:], **options),
-        lambda: getattr(F, name)(*map(_given, args), **options),
-    )
-
-
-def check_refused(calls: tuple[Callable[[], Any], Callable[[], Any]]) -> None:
-    ours, theirs = calls
-    with pytest.raises((RuntimeError, IndexError, ValueError, TypeError)):
-        theirs()
-    with pytest.raises((ndl.errors.NeedleError, ValueError, TypeError)):
-        ours()
-
-
 def _given(value: Any) -> Any:
     return torch.tensor(value) if isinstance(value, np.ndarray) else value
 

@@ -1,4 +1,4 @@
-"""Compare losses with PyTorch: values, first and second gradients, reductions and refusals."""
+"""Compare losses with PyTorch: random options, values, first and second gradients."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import needle as ndl
-from tests.torch_parity.compare import F, both, check_refused, compare, compare_functions, torch
+from tests.torch_parity.compare import F, compare, compare_functions, torch
 
 Random = np.random.Generator
 REDUCTIONS = ("mean", "sum", "none")
@@ -68,32 +68,6 @@ def test_nll_loss(seed: int, device: Any) -> None:
     compare_functions("nll_loss", [r.standard_normal(shape)], device, labels, **options)
 
 
-ELEMENTWISE: dict[str, Any] = {
-    "mse_loss": ({}, {}),
-    "l1_loss": ({}, {}),
-    "smooth_l1_loss": ({"beta": 0.7}, {"beta": 0.0}),
-    "huber_loss": ({"delta": 0.6}, {}),
-    "binary_cross_entropy": ({}, {"weight": 1}),
-    "binary_cross_entropy_with_logits": ({}, {"weight": 1}, {"pos_weight": 1}),
-    "kl_div": ({}, {"log_target": True}),
-}
-CASES = [(name, options) for name, several in ELEMENTWISE.items() for options in several]
-
-
-@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("shape", [(), (4,), (3, 2, 3)], ids=str)
-def test_elementwise(name: str, options: Any, reduction: str, shape: Any, device: Any) -> None:
-    r = np.random.default_rng(len(shape))
-    drawn = {key: r.random(shape[-1:]) for key in {"weight", "pos_weight"} & set(options)}
-    a, target = r.standard_normal(shape), r.standard_normal(shape)
-    if "entropy" in name or name == "kl_div":
-        target = r.random(shape) * 0.9 + 0.05
-    if name == "binary_cross_entropy":
-        a = r.random(shape) * 0.9 + 0.05
-    compare_functions(name, [a, target], device, reduction=reduction, **{**options, **drawn})
-
-
 @pytest.mark.parametrize("name", ["binary_cross_entropy", "binary_cross_entropy_with_logits"])
 def test_certain_predictions(name: str, device: Any) -> None:
     a = np.array([0.0, 1.0, 0.0, 1.0, 1e-30, 1.0])
@@ -103,84 +77,12 @@ def test_certain_predictions(name: str, device: Any) -> None:
     compare_functions(name, [a], device, target, reduction="none", order=1)
 
 
-def test_logits_keep_small_losses(device: Any) -> None:
-    """PyTorch's formula loses precision: the loss of a logit of -40 and target 0 is exp(-40)."""
-    a = ndl.Tensor(np.array([-40.0, 40.0]), device=device, dtype="float64")
-    loss = ndl.binary_cross_entropy_with_logits(a, np.array([0.0, 1.0]), reduction="none")
-    np.testing.assert_allclose(loss.numpy(), np.exp([-40.0, -40.0]), rtol=1e-12)
-
-
-@pytest.mark.parametrize("log_target", [False, True])
-def test_kl_div_by_batch_and_with_zeros(log_target: bool, device: Any) -> None:
-    r = np.random.default_rng(0)
-    target = r.random((3, 4))
-    target[0, 0] = 0.0
-    options: dict[str, Any] = {"reduction": "batchmean", "log_target": log_target}
-    compare_functions("kl_div", [r.standard_normal((3, 4))], device, target, **options)
-
-
 def test_no_label_counts(device: Any) -> None:
     logits, labels = np.zeros((2, 3)), np.array([-100, -100])
     for name in ("cross_entropy", "nll_loss"):
         ours = getattr(ndl, name)(ndl.Tensor(logits, device=device), labels)
         theirs = getattr(F, name)(torch.tensor(logits), torch.tensor(labels))
         assert np.isnan(ours.numpy()).all() and torch.isnan(theirs)
-
-
-LOGITS, LABELS = np.zeros((2, 3)), np.array([0, 2])
-REFUSED = {
-    "label": both("cross_entropy", LOGITS, np.array([0, 3])),
-    "negative": both("cross_entropy", LOGITS, np.array([0, -1])),
-    "floats": both("cross_entropy", LOGITS, np.array([0.0, 1.0])),
-    "rows": both("cross_entropy", LOGITS, np.array([0, 1, 2])),
-    "reduction": both("cross_entropy", LOGITS, LABELS, reduction="average"),
-    "smoothing": both("cross_entropy", LOGITS, LABELS, label_smoothing=1.5),
-    "probabilities": both("cross_entropy", LOGITS, LOGITS, ignore_index=1),
-    "nll": both("nll_loss", LOGITS, np.array([0, 3])),
-    "nll_rows": both("nll_loss", LOGITS, np.array([[0, 1]])),
-    "mse": both("mse_loss", LOGITS, np.zeros((2, 4))),
-    "mse_reduction": both("mse_loss", LOGITS, LOGITS, reduction="batchmean"),
-    "beta": both("smooth_l1_loss", LOGITS, LOGITS, beta=-1.0),
-    "delta": both("huber_loss", LOGITS, LOGITS, delta=0.0),
-    "bce": both("binary_cross_entropy", LOGITS, np.zeros(3)),
-    "bce_range": both("binary_cross_entropy", LOGITS + 1.5, LOGITS),
-    "bce_nan": both("binary_cross_entropy", LOGITS + np.nan, LOGITS),
-    "bce_logits": both("binary_cross_entropy_with_logits", LOGITS, np.zeros(3)),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_as_in_pytorch(name: str) -> None:
-    check_refused(REFUSED[name])
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("swap", [False, True])
-@pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4)], ids=str)
-def test_triplets(shape: Any, swap: bool, reduction: str, device: Any) -> None:
-    r = np.random.default_rng(5)
-    options: dict[str, Any] = {"margin": 0.7, "p": 2, "swap": swap, "reduction": reduction}
-    rows = [r.standard_normal(shape) for _ in range(3)]
-    compare_functions("triplet_margin_loss", rows, device, **options)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("rows", [(6,), ()], ids=str)
-def test_cosine_embedding(rows: Any, reduction: str, device: Any) -> None:
-    r = np.random.default_rng(6)
-    target = np.asarray(r.choice([-1, 1], rows))
-    options: dict[str, Any] = {"margin": 0.2, "reduction": reduction}
-    values = [r.standard_normal((*rows, 4)) for _ in range(2)]
-    compare_functions("cosine_embedding_loss", values, device, target, **options)
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_directions(axis: int, device: Any) -> None:
-    r = np.random.default_rng(7)
-    a, b = r.standard_normal((2, 3, 4)), r.standard_normal((3, 1))
-    compare_functions("cosine_similarity", [a, b], device, axis)
-    for p in (1, 2, 3.5):
-        compare_functions("normalize", [a], device, p, axis)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -63,24 +63,6 @@ def test_masks_of_attention(mask: str | None, padding: str | None, seed: int, de
     close(b.grad, d.grad.numpy(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("mask", [None, "bool", "float"])
-def test_attention_as_a_function(mask: str | None, causal: bool, device: Any) -> None:
-    if mask and causal:
-        pytest.skip("PyTorch takes one of them")
-    random = np.random.default_rng(5)
-    hosts = [random.standard_normal(shape) for shape in ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7))]
-    given = made(random, mask, (5, 6)) if mask else None
-    given = ~given if mask == "bool" else given
-    tensors = [ndl.Tensor(host, device=device, dtype="float64") for host in hosts]
-    got = ndl.scaled_dot_product_attention(*tensors, given, is_causal=causal)
-    other = None if given is None else torch.tensor(given)
-    wanted = F.scaled_dot_product_attention(
-        *map(torch.tensor, hosts), attn_mask=other, is_causal=causal
-    )
-    close(got, wanted.numpy(), rtol=1e-9, atol=1e-9)
-
-
 def test_the_hint_of_causality_is_the_mask(device: Any) -> None:
     theirs = torch.nn.MultiheadAttention(4, 2)
     ours = loaded(nn.MultiheadAttention(4, 2, device=device), theirs)

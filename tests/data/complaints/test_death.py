@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 from proc import alive, becomes, children, descriptors, remaining, supervisors
 
@@ -23,58 +22,6 @@ from .programs import linux, start, threads
 from .sets import Numbers, Pausing, Workers
 
 pytestmark = linux
-
-BATCHES = 60
-
-
-def kill_later(loader: data.DataLoader, delay: float, rng: random.Random) -> threading.Timer:
-    """Kill one of the loader's workers with SIGKILL after a delay; return the started timer."""
-    pid = rng.choice(loader._engine.running().process_ids())
-
-    def kill() -> None:
-        if alive(pid):
-            os.kill(pid, signal.SIGKILL)
-
-    timer = threading.Timer(delay, kill)
-    timer.start()
-    return timer
-
-
-@contextmanager
-def paused() -> Iterator[data.DataLoader]:
-    """Return a loader of 60 batches that take about 5 ms each, with its workers started."""
-    dataset = Pausing(8 * BATCHES, 1e-3)
-    with data.DataLoader(dataset, 8, True, seed=2, num_workers=2, prefetch=4) as loader:
-        next(iter(loader))
-        yield loader
-
-
-def kill_and_replace(kills: int) -> float:
-    """Check that epochs with a kill each are complete; return the longest time without a batch."""
-    rng, longest = random.Random(1), 0.0
-    with paused() as loader:
-        for _ in range(kills):
-            batches = iter(loader)
-            killer = kill_later(loader, rng.random() * 0.25, rng)
-            seen: list[int] = []
-            before = time.monotonic()
-            for images, labels in batches:
-                longest = max(longest, time.monotonic() - before)
-                rows = images.numpy()
-                assert (rows == labels.numpy()[:, None, None]).all()
-                seen += labels.numpy().tolist()
-                before = time.monotonic()
-            killer.join()
-            assert seen == np.concatenate(loader.ordering).tolist()
-            assert sorted(seen) == list(range(8 * BATCHES))
-    return longest
-
-
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.soak)])
-def test_4_an_epoch_whose_workers_are_killed_is_whole(kills: int):
-    """After kill -9 every sample comes once, in order; over 200 kills no batch takes over 0.5 s."""
-    longest = kill_and_replace(kills)
-    assert kills == 20 or longest < 0.5
 
 
 FATAL = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
