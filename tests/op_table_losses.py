@@ -268,11 +268,11 @@ LOSS_FAILURES = [
                 "both operands must have the same shape, got (3, 1) and target (3,)",
                 on=((3, 1), (3,)),
             ),
-            wrong(name, "reduction must be one of", on=PAIR, error=ValueError, reduction="all"),
+            wrong(name, "reduction must be 'mean'", on=PAIR, error=ValueError, reduction="all"),
         )
     ],
     wrong(
-        "nll_loss", "reduction must be one", [0, 1], on=(ROW,), error=ValueError, reduction="all"
+        "nll_loss", "reduction must be 'mean'", [0, 1], on=(ROW,), error=ValueError, reduction="all"
     ),
     wrong(
         "cosine_embedding_loss",

@@ -29,7 +29,7 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (
             lambda kind=kind: getattr(nn, kind)(reduction="average"),
             ValueError,
-            rf"{kind}: reduction must be one of \('mean', .*'sum', 'none'\), got 'average'",
+            rf"{kind}: reduction must be 'mean', .*'sum' or 'none', got 'average'",
         )
         for kind in (
             "BCELoss BCEWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss CTCLoss HuberLoss "

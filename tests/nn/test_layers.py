@@ -267,7 +267,9 @@ def test_softmax_loss_takes_float_labels(device):
 
 def test_cross_entropy_refuses_bad_options():
     logits, labels = tensor(np.zeros((2, 4))), [0, 1]
-    with pytest.raises(ValueError, match=r"reduction must be one of .*, got 'average'"):
+    with pytest.raises(
+        ValueError, match=r"reduction must be 'mean', 'sum' or 'none', got 'average'"
+    ):
         ndl.cross_entropy(logits, labels, reduction="average")
     with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\], got 2"):
         ndl.cross_entropy(logits, labels, label_smoothing=2)

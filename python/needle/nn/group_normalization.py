@@ -86,16 +86,9 @@ class _InstanceNorm(BatchStatistics):
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__(
-            num_features,
-            eps,
-            momentum,
-            device,
-            dtype,
-            affine=affine,
-            track_running_stats=track_running_stats,
-            bias=bias,
-        )
+        flags: dict[str, Any] = {"affine": affine, "bias": bias}
+        flags["track_running_stats"] = track_running_stats
+        super().__init__(num_features, eps, momentum, device, dtype, **flags)
 
     def extra_repr(self) -> str:
         extra = ", bias=False" if self.affine and self.bias is None else ""

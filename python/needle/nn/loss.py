@@ -6,7 +6,8 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
-from ..ops.class_losses import REDUCTIONS, check_reduction
+from ..errors import check_choice
+from ..ops.class_losses import REDUCTIONS
 from .module import Module
 from .whole_numbers import whole_numbers
 
@@ -31,7 +32,7 @@ class _Loss(Module):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        check_reduction(type(self).__name__, reduction, self.reductions)
+        check_choice(type(self).__name__, "reduction", reduction, self.reductions)
         self.reduction = reduction
 
 
@@ -80,14 +81,8 @@ class CrossEntropyLoss(_ClassLoss):
         return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}{extra}"
 
     def forward(self, logits: Tensor, ids: Any) -> Tensor:
-        return ops.cross_entropy(
-            logits,
-            ids,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-        )
+        options: dict[str, Any] = {"weight": self.weight, "ignore_index": self.ignore_index}
+        return ops.cross_entropy(logits, ids, self.label_smoothing, self.reduction, **options)
 
 
 class NLLLoss(_ClassLoss):
@@ -116,15 +111,8 @@ class CTCLoss(_Loss):
     def forward(
         self, logs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        return ops.ctc_loss(
-            logs,
-            targets,
-            input_lengths,
-            target_lengths,
-            self.blank,
-            self.reduction,
-            self.zero_infinity,
-        )
+        options = self.blank, self.reduction, self.zero_infinity
+        return ops.ctc_loss(logs, targets, input_lengths, target_lengths, *options)
 
 
 class MSELoss(_Loss):
@@ -232,16 +220,8 @@ class TripletMarginLoss(_Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Any, negative: Any) -> Tensor:
-        return ops.triplet_margin_loss(
-            anchor,
-            positive,
-            negative,
-            self.margin,
-            self.p,
-            self.eps,
-            self.swap,
-            self.reduction,
-        )
+        options = self.margin, self.p, self.eps, self.swap, self.reduction
+        return ops.triplet_margin_loss(anchor, positive, negative, *options)
 
 
 class KLDivLoss(_Loss):

@@ -46,11 +46,7 @@ class _MaxPool(_Pool):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        options = {
-            "dilation": dilation,
-            "return_indices": return_indices,
-            "ceil_mode": ceil_mode,
-        }
+        options = {"dilation": dilation, "return_indices": return_indices, "ceil_mode": ceil_mode}
         super().__init__(kernel_size, stride, padding, **options)
 
 

@@ -19,7 +19,7 @@ from ..shapes import Pair, Size, as_int_tuple, pair, product, shape_of, shape_wi
 from .gathering import scatter
 from .indexing import EmbeddingGrad
 from .linalg import matmul
-from .pool_windows import taken
+from .pool_windows import taken, window_pairs
 from .pooling import AvgPool2d, MaxPool2d
 from .registry import Array, Host, op
 from .shape import reshape, transpose
@@ -170,11 +170,7 @@ def max_unpool2d(
             f"max_unpool2d: x and indices must both be (N, C, OH, OW) or (C, OH, OW), got shapes "
             f"{shape} and {tuple(np.shape(indices))}; pass those that max_pool2d returned"
         )
-    sizes = (
-        pair("max_unpool2d", "kernel", kernel),
-        pair("max_unpool2d", "stride", kernel if stride is None else stride),
-        pair("max_unpool2d", "padding", padding),
-    )
+    sizes = window_pairs("max_unpool2d", kernel, stride, padding)
     image = tuple((n - 1) * s - 2 * p + k for n, k, s, p in zip(shape[-2:], *sizes, strict=True))
     if output_size is not None:
         image = as_int_tuple("max_unpool2d", "output_size", output_size)[-2:]

@@ -14,7 +14,7 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
 from ..dtypes import is_floating
-from ..errors import ShapeError
+from ..errors import ShapeError, check_choice
 from ..host_steps import host_step
 from ..shapes import Shape, product, shape_of
 from .broadcasting import as_number
@@ -115,18 +115,12 @@ def nll_loss(
 def _check_options(name: str, shape: Shape, reduction: str) -> None:
     if not shape:
         raise ShapeError(f"{name}: logits must be (N, C), (N, C, d1, ...) or (C,), got shape ()")
-    check_reduction(name, reduction)
+    check_choice(name, "reduction", reduction, REDUCTIONS)
     if reduction == "mean" and product(shape) == 0:
         raise ShapeError(
             f"{name}: an empty batch has no mean, got logits of shape {shape}; leave empty batches "
             "out"
         )
-
-
-def check_reduction(name: str, reduction: str, known: tuple[str, ...] = REDUCTIONS) -> None:
-    """Raise ValueError unless ``reduction`` is one of the names ``known``."""
-    if reduction not in known:
-        raise ValueError(f"{name}: reduction must be one of {known}, got {reduction!r}; choose one")
 
 
 def _checked_smoothing(value: Any) -> float:

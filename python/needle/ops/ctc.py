@@ -12,11 +12,11 @@ import numpy as np
 
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, as_operand
-from ..errors import ShapeError
+from ..errors import ShapeError, check_choice
 from ..host_steps import host_step
 from ..shapes import Shape, shape_of
 from .broadcasting import constant_like
-from .class_losses import check_reduction
+from .class_losses import REDUCTIONS
 from .indexing import Embedding, GetItem, integers
 from .loss import LogSumExp, logsumexp
 from .padding import Pad
@@ -49,7 +49,7 @@ def ctc_loss(
 
     ShapeError if shapes or lengths do not match, or a label is ``blank`` or out of range.
     """
-    check_reduction("ctc_loss", reduction)
+    check_choice("ctc_loss", "reduction", reduction, REDUCTIONS)
     shape = shape_of("ctc_loss", logs)
     logs = as_operand(logs)
     if len(shape) not in (2, 3) or 0 in shape:

@@ -9,12 +9,11 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp, as_operand
-from ..errors import ShapeError
+from ..errors import ShapeError, check_choice
 from ..host_steps import host_step
 from ..shapes import shape_of
 from .arithmetic import EWiseMul
-from .broadcasting import check_broadcast
-from .class_losses import check_reduction
+from .class_losses import REDUCTIONS
 from .elementwise import Abs, Softplus, abs, exp, log, relu, softplus
 from .reduction import cosine_similarity, mean, norm, summation
 from .registry import Array, Parts, op
@@ -34,10 +33,9 @@ def _operands(name: str, a: Any, target: Any) -> tuple[Tensor, Tensor]:
 
 
 def _reduced(name: str, losses: Tensor, reduction: str, weight: Any = None) -> Tensor:
-    check_reduction(name, reduction)
+    check_choice(name, "reduction", reduction, REDUCTIONS)
     if weight is not None:
-        weight = as_operand(weight, losses)
-        losses = losses * weight
+        losses = losses * as_operand(weight, losses)
     if reduction == "none":
         return losses
     return mean(losses) if reduction == "mean" else summation(losses)
@@ -104,7 +102,6 @@ class BinaryCrossEntropy(TensorOp):
     reads = {0: (0, 1), 1: (0,)}
 
     def compute(self, a: Array, target: Array) -> Array:
-        check_broadcast("binary_cross_entropy", a, target)
         yes, no = xp.maximum(xp.log(a), -100.0), xp.maximum(xp.log1p(-a), -100.0)
         return -(target * yes + (1 - target) * no)
 
@@ -174,7 +171,7 @@ def kl_div(a: Tensor, target: Any, reduction: str = "mean", log_target: bool = F
     ``reduction``: "mean" (over all elements), "batchmean" (the sum divided by the first size),
     "sum" or "none". ShapeError if the shapes differ.
     """
-    check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
+    check_choice("kl_div", "reduction", reduction, ("mean", "batchmean", "sum", "none"))
     a, target = _operands("kl_div", a, target)
     if log_target:
         losses = exp(target) * (target - a)

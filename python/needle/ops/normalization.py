@@ -32,21 +32,15 @@ class _Norm(TensorTupleOp):
     """Base class of the normalisations, which checks shapes and holds the axes."""
 
     name: str
+    channel: int
+    """The axis of x to which weight and bias belong: 1, or the last one, over which to average."""
 
     def __init__(self, eps: float = 1e-5) -> None:
         self.eps = float(eps)
 
-    def channel(self, ndim: int) -> int:
-        """The axis of x to which weight and bias belong."""
-        raise NotImplementedError
-
-    def averaged(self, ndim: int) -> tuple[int, ...]:
-        """The axes over which mean and variance are computed."""
-        raise NotImplementedError
-
     def _check(self, x: Shape, weight: Shape, bias: Shape) -> None:
-        if len(x) < 2 or weight != (x[self.channel(len(x))],) or bias != weight:
-            place = "last" if self.channel(3) == 2 else "second"
+        if len(x) < 2 or weight != (x[self.channel],) or bias != weight:
+            place = "second" if self.channel == 1 else "last"
             raise ShapeError(
                 f"{self.name}: input must have at least 2 axes, and weight and bias the size of "
                 f"its {place} axis, got input {x}, weight {weight}, bias {bias}; reshape them"
@@ -54,7 +48,14 @@ class _Norm(TensorTupleOp):
 
 
 class _NormGrad(_Norm):
-    """Fused gradient: (grad, x, weight) -> gradients of x, weight and bias."""
+    """Fused gradient: (grad, x, weight) -> gradients of x, weight and bias.
+
+    mean and var of x are kept from the forward pass.
+    """
+
+    def __init__(self, eps: float, mean: Array, var: Array) -> None:
+        super().__init__(eps)
+        self.mean, self.var = mean, var
 
     def gradient(self, out_grad: TensorTuple, node: Any) -> tuple[Tensor | None, ...]:
         g, x, weight = node.inputs
@@ -65,10 +66,11 @@ class _NormGrad(_Norm):
     ) -> tuple[Tensor, ...]:
         """Differentiate L = <u, P(wg)/s> + <a, gh> + <c, g>, where u, a, c are output gradients."""
         u, a, c = out_grad[0], out_grad[1], out_grad[2]
-        shape = tuple(x.shape)
-        axes, channel = self.averaged(len(shape)), self.channel(len(shape))
-        others = tuple(i for i in range(len(shape)) if i != channel)
-        w, a, c = (_along(v, channel, len(shape)) for v in (weight, a, c))
+        ndim = len(x.shape)
+        channel = self.channel % ndim
+        others = tuple(i for i in range(ndim) if i != channel)
+        axes = others if self.channel == 1 else (channel,)
+        w, a, c = (_along(v, channel, ndim) for v in (weight, a, c))
 
         def average(v: Tensor) -> Tensor:
             return mean(v, axes=axes, keepdims=True)
@@ -89,23 +91,14 @@ class _NormGrad(_Norm):
         )
 
 
-class _PerChannel(_Norm):
-    name = "batch_norm"
-
-    def channel(self, ndim: int) -> int:
-        return 1
-
-    def averaged(self, ndim: int) -> tuple[int, ...]:
-        return (0, *range(2, ndim))
-
-
-class BatchNorm(_PerChannel):
+class BatchNorm(_Norm):
     """Batch norm: (x, weight, bias) -> (y, mean, biased variance) over all axes but 1.
 
     With ``relu``, y becomes max(y, 0). A fourth input, the residual, has the shape of x, is allowed
     only with ``relu``, and is added to y before it.
     """
 
+    name, channel = "batch_norm", 1
     reads = (0, 1, 2, "result")
 
     def __init__(self, eps: float = 1e-5, relu: bool = False) -> None:
@@ -145,16 +138,18 @@ class BatchNorm(_PerChannel):
         return tuple(grad(out_grad[0], x, weight, *biases))
 
 
-class BatchNormGrad(_NormGrad, _PerChannel):
-    """Gradients of batch_norm; mean and var of x are kept from the forward pass.
+class BatchNormGrad(_NormGrad):
+    """Gradients of batch_norm.
 
     With relu there is a fourth input, the bias. With relu and a residual there is ``y``, the result
     of batch_norm, and the residual's gradient comes last.
     """
 
+    name, channel = "batch_norm", 1
+
     def __init__(self, eps: float, mean: Array, var: Array, y: Array | None = None) -> None:
-        super().__init__(eps)
-        self.mean, self.var, self.y = mean, var, y
+        super().__init__(eps, mean, var)
+        self.y = y
 
     def compute(
         self, grad: Array, x: Array, weight: Array, bias: Array | None = None
@@ -194,19 +189,10 @@ def batch_norm(
     return result[0], result[1].detach(), result[2].detach()
 
 
-class _OverLast(_Norm):
-    name = "layer_norm"
-
-    def channel(self, ndim: int) -> int:
-        return ndim - 1
-
-    def averaged(self, ndim: int) -> tuple[int, ...]:
-        return (ndim - 1,)
-
-
-class LayerNorm(_OverLast):
+class LayerNorm(_Norm):
     """Layer norm: (x, weight, bias) -> (y, mean, biased variance) over the last axis."""
 
+    name, channel = "layer_norm", -1
     reads = (0, 1, "result")
 
     def reads_item(self, index: int, node: Any) -> bool:
@@ -224,12 +210,10 @@ class LayerNorm(_OverLast):
         return tuple(LayerNormGrad(self.eps, mean, var)(out_grad[0], x, weight))
 
 
-class LayerNormGrad(_NormGrad, _OverLast):
-    """Gradients of layer_norm; mean and var of x are kept from the forward pass."""
+class LayerNormGrad(_NormGrad):
+    """Gradients of layer_norm."""
 
-    def __init__(self, eps: float, mean: Array, var: Array) -> None:
-        super().__init__(eps)
-        self.mean, self.var = mean, var
+    name, channel = "layer_norm", -1
 
     def compute(self, grad: Array, x: Array, weight: Array) -> tuple[Array, Array, Array]:
         x_grad, weight_grad, bias_grad = accelerated.layer_norm_grad(

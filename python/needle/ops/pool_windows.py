@@ -45,17 +45,10 @@ class PoolWindows(NamedTuple):
         ceil_mode: bool = False,
     ) -> PoolWindows:
         """Return the windows on x of ``shape`` (N, C, H, W); ShapeError if the sizes do not fit."""
-        kernel, stride = _spread(kernel), _spread(stride)
-        default = stride is None or (isinstance(stride, tuple) and not stride)
-        return cls.of_pairs(
-            name,
-            tuple(shape),
-            pair(name, "kernel", kernel),
-            pair(name, "stride", kernel if default else stride),
-            pair(name, "padding", _spread(padding)),
-            pair(name, "dilation", _spread(dilation)),
-            bool(ceil_mode),
-        )
+        stride = None if isinstance(stride, tuple) and not stride else stride
+        windows = window_pairs(name, _spread(kernel), _spread(stride), _spread(padding))
+        gaps = pair(name, "dilation", _spread(dilation))
+        return cls.of_pairs(name, tuple(shape), *windows, gaps, bool(ceil_mode))
 
     @classmethod
     @lru_cache(1024)
@@ -117,6 +110,18 @@ class PoolWindows(NamedTuple):
             for _, k, s, p, d, out in zip(*self, strict=True)
         )
         return rows, columns
+
+
+def window_pairs(
+    name: str, kernel: Size, stride: Size | None, padding: Size
+) -> tuple[Pair, Pair, Pair]:
+    """Return kernel, stride and padding as pairs; a stride of None is the kernel size."""
+    stride = kernel if stride is None else stride
+    return (
+        pair(name, "kernel", kernel),
+        pair(name, "stride", stride),
+        pair(name, "padding", padding),
+    )
 
 
 def _spread(size: Any) -> Any:

@@ -6,7 +6,7 @@ of other ops. Adaptive pools are in ``adaptive_pooling``, layers in ``nn.pooling
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from ..array_namespace import array_api as xp
 from ..array_namespace import device_of, from_numpy
 from ..autograd import Tensor, TensorOp
 from ..host_steps import host_step
-from ..shapes import Shape, Size, pair, shape_of
+from ..shapes import Shape, Size, shape_of
 from .convolution import TO_FIRST, TO_LAST
 from .padding import Pad
-from .pool_windows import PoolWindows, WindowMax, max_positions, taken
+from .pool_windows import PoolWindows, WindowMax, max_positions, taken, window_pairs
 from .registry import Array, op
 from .shape import reshape
 
@@ -27,11 +27,7 @@ class _Pool2d(TensorOp):
     """Base class of the pooling ops, with the window sizes in the order that kernels take."""
 
     def __init__(self, kernel: Size, stride: Size | None = None, padding: Size = 0) -> None:
-        self.windows = (
-            pair("pool2d", "kernel", kernel),
-            pair("pool2d", "stride", kernel if stride is None else stride),
-            pair("pool2d", "padding", padding),
-        )
+        self.windows = window_pairs("pool2d", kernel, stride, padding)
 
     def _output_size(self, name: str, x: Shape) -> tuple[int, int]:
         """Return (OH, OW) for an input of shape x; ShapeError if a window does not fit."""
@@ -106,30 +102,6 @@ class MaxPool2dSelect(_Pool2d):
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
         x = node.inputs[1]
         return MaxPool2dGrad(*self.windows)(out_grad, x), None
-
-
-@overload
-def max_pool2d(
-    x: Tensor,
-    kernel: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: Literal[False] = False,
-) -> Tensor: ...
-
-
-@overload
-def max_pool2d(
-    x: Tensor,
-    kernel: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any: ...
 
 
 @op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect, WindowMax)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -173,17 +174,21 @@ def _choice(x: Any, other: Any, condition: Any) -> Tensor:
     )
 
 
-class Compare(TensorOp):
-    """Elementwise comparison; the result is a bool constant."""
+class _Predicate(TensorOp):
+    """Base class of functions of the array namespace whose result is a bool constant."""
 
     differentiable = False
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def compute(self, a: Array, b: Array) -> Array:
-        check_broadcast(self.name, a, b)
-        return getattr(xp, self.name)(a, b)
+    def compute(self, *arrays: Array) -> Array:
+        check_broadcast(self.name, *arrays)
+        return getattr(xp, self.name)(*arrays)
+
+
+class Compare(_Predicate):
+    """Elementwise comparison of two tensors."""
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
@@ -316,17 +321,11 @@ attach("__eq__", _is)
 attach("__ne__", _is_not)
 
 
-class Logical(TensorOp):
-    """Logical function of truth values (nonzero is true); the result is a bool constant."""
-
-    differentiable = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+class Logical(_Predicate):
+    """Logical function of truth values; nonzero is true."""
 
     def compute(self, *arrays: Array) -> Array:
-        check_broadcast(self.name, *arrays)
-        return getattr(xp, self.name)(*map(_as_bool, arrays))
+        return super().compute(*map(_as_bool, arrays))
 
 
 @op(Logical)
@@ -347,48 +346,29 @@ def logical_or(a: Tensor, b: Any) -> Tensor:
     return Logical("logical_or")(*_operands(a, b))
 
 
-def _masks(operator: str, function: str, *operands: Any) -> None:
-    kinds = [getattr(x, "dtype", type(x).__name__) for x in operands]
-    if any(kind not in ("bool", bool) for kind in kinds):
-        raise DTypeError(
-            f"{operator}: operands must be bool, got {' and '.join(map(str, kinds))}; compare "
-            f"first, or use {function}"
-        )
+def _of_masks(symbol: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the operator ``symbol``: ``function`` of bool operands, DTypeError for others."""
+
+    @wraps(function)
+    def apply(*operands: Any) -> Tensor:
+        kinds = [getattr(x, "dtype", type(x).__name__) for x in operands]
+        if any(kind not in ("bool", bool) for kind in kinds):
+            raise DTypeError(
+                f"{symbol}: operands must be bool, got {' and '.join(map(str, kinds))}; compare "
+                f"first, or use {function.__name__}"
+            )
+        return function(*operands)
+
+    return apply
 
 
-def _invert(a: Tensor) -> Tensor:
-    """Return ``logical_not(a)`` of a bool tensor; DTypeError for others."""
-    _masks("~", "logical_not", a)
-    return logical_not(a)
+attach("__invert__", _of_masks("~", logical_not))
+attach("__and__", _of_masks("&", logical_and))
+attach("__or__", _of_masks("|", logical_or))
 
 
-def _and(a: Tensor, b: Any) -> Tensor:
-    """Return ``logical_and(a, b)`` of bool operands; DTypeError for others."""
-    _masks("&", "logical_and", a, b)
-    return logical_and(a, b)
-
-
-def _or(a: Tensor, b: Any) -> Tensor:
-    """Return ``logical_or(a, b)`` of bool operands; DTypeError for others."""
-    _masks("|", "logical_or", a, b)
-    return logical_or(a, b)
-
-
-attach("__invert__", _invert)
-attach("__and__", _and)
-attach("__or__", _or)
-
-
-class Check(TensorOp):
-    """Test of each element: isnan, isinf or isfinite; the result is a bool constant."""
-
-    differentiable = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def compute(self, a: Array) -> Array:
-        return getattr(xp, self.name)(a)
+class Check(_Predicate):
+    """Test of each element: isnan, isinf or isfinite."""
 
 
 @op(Check, methods=["isnan"])

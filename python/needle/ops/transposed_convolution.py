@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, Shape, Size, pair, row_pair, shape_of
+from ..shapes import Geometry, Shape, Size, pair, row_pair, shape_of, shape_with
 from .convolution import TO_HWIO, Conv2dInputGrad, conv2d
 from .padding import Pad
 from .registry import op
@@ -156,10 +156,5 @@ def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: 
 
 
 def _one_row(name: str, x: Tensor) -> Tensor:
-    shape = shape_of(name, x)
-    if len(shape) != 3:
-        raise ShapeError(
-            f"{name}: input and weight must have 3 axes, got shape {shape}; an input is (N, C, L), "
-            "a weight has the kernel as its last axis"
-        )
+    shape_with(name, x, "(N, C, L), and the weight (O, C/groups, K)", 3)
     return expand_dims(x, 2)

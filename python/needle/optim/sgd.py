@@ -33,15 +33,9 @@ class SGD(Optimizer):
     ) -> None:
         if nesterov and momentum <= 0:
             raise ValueError(f"SGD: nesterov needs momentum > 0, got {momentum}; set momentum=0.9")
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            dampening=dampening,
-            nesterov=nesterov,
-            maximize=maximize,
-        )
+        options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        flags = {"nesterov": nesterov, "maximize": maximize}
+        super().__init__(params, **options, dampening=dampening, **flags)
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         momentum, dampening = float(group["momentum"]), group["dampening"]
