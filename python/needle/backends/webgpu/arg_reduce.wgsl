@@ -1,10 +1,7 @@
 // argmax and argmin write the position of a row's first extreme, or of its first NaN. The backend
 // prepends combine(x, y: T) -> T, which returns the extreme of two numbers, or the first NaN.
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let at = place_of(i);
   var place = 0;
   var best = load(a[at.x]);

@@ -1,8 +1,5 @@
 // cross_entropy_grad computes the gradient of a row of logits. c: gradient of the loss.
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let shift = largest(i);
   let total = total_of(i, shift);
   let label = bitcast<i32>(b[P[1].y + i * P[2].y]);

@@ -264,10 +264,7 @@ fn write_value(at: i32, value: f32) {
   if (P[4].w == 1) { out[at] = bitcast<u32>(value); } else { out[at] = u32(value); }
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let thread = thread_of(group, local);
-  if (thread >= P[0].x) { return; }
+fn run(thread: i32) {
   let x = thread % P[1].z;
   var rest = thread / P[1].z;
   let y = rest % P[1].y;

@@ -2,10 +2,7 @@
 // residual and apply relu. b: weight, c: bias, d: mean, e: variance, f: residual. Flags: 1:
 // residual, 2: relu.
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let at = result_places(i);
   let deviation = sqrt(load(e[at.far.z]) + eps());
   var y = (load(a[at.near.z]) - load(d[at.far.y])) / deviation;

@@ -2,10 +2,7 @@
 // variance, f: the sums of norm_sums.wgsl, each P[3].x long. Flag 1: the sums exclude the weight,
 // which is constant over the elements of a mean.
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let at = result_places(i);
   let deviation = sqrt(load(e[at.far.z]) + eps());
   let normalised = (load(b[at.near.w]) - load(d[at.far.y])) / deviation;

@@ -178,7 +178,7 @@ class NormKernels(RequiredKernels):
         if 0 in shape:
             return
         axes = merged(shape, tuple(view.strides for view in views))
-        source = sources.kernel(views[0].dtype, "places", name)
+        source = sources.kernel(views[0].dtype, "places", "each", name)
         groups = grid(-(-product(shape) // THREADS))
         self._strided(
             source, views, (product(shape), len(axes), 0, elements), settings, axes, groups

@@ -45,7 +45,7 @@ class WebGpuBackend(StepKernels):
         functions: the .wgsl files that the kernel uses.
         """
         if count:
-            source = sources.kernel(dtype, "threads", *functions, name)
+            source = sources.kernel(dtype, "threads", "each", *functions, name)
             self._run_threads(source, count, views, parameters)
 
     def _run_threads(
@@ -117,26 +117,29 @@ class WebGpuBackend(StepKernels):
     # ---- pools -------------------------------------------------------------------------------
 
     def max_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
-        parameters = _pool(x, out, x, kernel, stride, padding)
-        self._threads("max_pool2d", product(out.shape), x.dtype, (out, x), parameters)
+        self._pool("max_pool2d", "pool2d", (out, x), _pool(x, out, x, kernel, stride, padding))
 
     def max_pool2d_grad(
         self, grad: View, x: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
         parameters = _pool(x, grad, x_grad, kernel, stride, padding)
-        views = (x_grad, x, grad)
-        self._threads("max_pool2d_grad", product(x.shape), x.dtype, views, parameters)
+        self._pool("max_pool2d_grad", "pool2d_grad", (x_grad, x, grad), parameters)
 
     def avg_pool2d(self, x: View, out: View, kernel: Pair, stride: Pair, padding: Pair) -> None:
-        parameters = _pool(x, out, x, kernel, stride, padding)
-        self._threads("avg_pool2d", product(out.shape), x.dtype, (out, x), parameters)
+        self._pool("avg_pool2d", "pool2d", (out, x), _pool(x, out, x, kernel, stride, padding))
 
     def avg_pool2d_grad(
         self, grad: View, x_grad: View, kernel: Pair, stride: Pair, padding: Pair
     ) -> None:
         parameters = _pool(x_grad, grad, x_grad, kernel, stride, padding)
-        views = (x_grad, grad, grad)
-        self._threads("avg_pool2d_grad", product(x_grad.shape), grad.dtype, views, parameters)
+        self._pool("avg_pool2d_grad", "pool2d_grad", (x_grad, grad, grad), parameters)
+
+    def _pool(
+        self, name: str, loops: str, views: Sequence[View], parameters: Sequence[int]
+    ) -> None:
+        """Run a pool or its gradient; ``loops``: the file with the loops over windows."""
+        count, dtype = product(views[0].shape), views[0].dtype
+        self._threads(name, count, dtype, views, parameters, "pools", loops)
 
     # ---- rows and losses ---------------------------------------------------------------------
 

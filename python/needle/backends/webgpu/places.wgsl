@@ -30,8 +30,4 @@ fn moved(start: Places, i: i32, first: i32, axes: i32) -> Places {
 
 fn result_places(i: i32) -> Places { return moved(Places(P[1], P[2]), i, 0, P[0].y); }
 
-fn thread_of(group: vec3<u32>, local: u32) -> i32 {
-  return i32((group.y * u32(P[0].w) + group.x) * 256u + local);
-}
-
 fn eps() -> f32 { return bitcast<f32>(P[3].w); }

@@ -109,10 +109,7 @@ fn element(word: u32) -> f32 {
   return bitcast<f32>(bitcast<u32>(x * b) ^ zero) + a;
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let block = thread_of(group, local);
-  if (block >= P[0].x) { return; }
+fn run(block: i32) {
   let key = vec2<u32>(P[1].xy);
   var words = philox_block(vec4<u32>(u32(block), 0u, u32(P[1].z), u32(P[1].w)), key);
   for (var i = 0; i < 4; i++) {

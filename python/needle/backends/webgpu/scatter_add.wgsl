@@ -1,9 +1,6 @@
 // scatter_add is a gather: each element of out adds the source rows whose index is its own row, in
 // order, since WGSL has no atomic floats. a: source.
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let at = place_of(i);
   let row = row_of(i);
   var sum = load(out[at.x]);

@@ -1,8 +1,5 @@
 // softmax normalises a row of a.
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
-  let i = thread_of(group, local);
-  if (i >= P[0].x) { return; }
+fn run(i: i32) {
   let at = place_of(i);
   let shift = maximum_of(at.x);
   let total = sum_of_exp(at.x, shift);

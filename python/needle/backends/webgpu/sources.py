@@ -119,7 +119,7 @@ def reduction(name: str, dtype: DType) -> str:
 def positions(reduction: str, dtype: DType) -> str:
     """Return the argmax or argmin kernel for a dtype: the positions of ``max`` or ``min``."""
     combine = f"fn combine(x: T, y: T) -> T {{ return {_COMBINE[reduction]}; }}\n"
-    return "\n".join([math(dtype), combine, *map(text, ("threads", "rows", "arg_reduce"))])
+    return "\n".join([math(dtype), combine, *map(text, ("threads", "each", "rows", "arg_reduce"))])
 
 
 @cache

@@ -1,4 +1,4 @@
-// The bindings of kernels with one thread per result, and the index of a thread.
+// The bindings of kernels with one thread per result.
 
 @group(0) @binding(0) var<storage, read> P: array<vec4<i32>>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
@@ -6,8 +6,3 @@
 @group(0) @binding(3) var<storage, read_write> b: array<u32>;
 @group(0) @binding(4) var<storage, read_write> c: array<u32>;
 @group(0) @binding(5) var<storage, read_write> d: array<u32>;
-
-// P[0] = (threads, ..., workgroups per row)
-fn thread_of(group: vec3<u32>, local: u32) -> i32 {
-  return i32((group.y * u32(P[0].w) + group.x) * 256u + local);
-}

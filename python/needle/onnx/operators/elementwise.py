@@ -39,47 +39,32 @@ def _bitwise(name: str, function: Callable[..., Any]) -> None:
     OPERATORS[name] = run
 
 
-_one("Abs", ops.abs)
-_one("Ceil", ops.ceil)
+for _name in (
+    "Abs Ceil Cos Erf Exp Floor HardSwish IsNaN Log Relu Round Sigmoid Sign Sin Softplus Sqrt Tanh"
+).split():  # ops of the same name in lower case
+    _one(_name, getattr(ops, _name.lower()))
+for _name in ("Add", "Equal", "Greater", "Less"):
+    _many(_name, getattr(ops, _name.lower()))
 _one("Celu", lambda x, alpha: ops.elu(x / alpha) * alpha, alpha=1.0)
-_one("Cos", ops.cos)
 _one("Elu", ops.elu, alpha=1.0)
-_one("Erf", ops.erf)
-_one("Exp", ops.exp)
-_one("Floor", ops.floor)
 _one("HardSigmoid", lambda x, a, b: ops.clip(x * a + b, 0.0, 1.0), alpha=0.2, beta=0.5)
-_one("HardSwish", ops.hardswish)
 _one("Identity", lambda x: x)
-_one("IsNaN", ops.isnan)
 _one("LeakyRelu", ops.leaky_relu, alpha=0.01)
-_one("Log", ops.log)
 _one("Mish", lambda x: x * ops.tanh(ops.softplus(x)))
 _one("Neg", lambda x: -x)
 _one("Not", ops.logical_not)
 _one("Reciprocal", lambda x: 1 / x)
-_one("Relu", ops.relu)
-_one("Round", ops.round)
 _one(
     "Selu",
     lambda x, a, g: ops.elu(x, a) * g,
     alpha=1.67326319217681884765625,
     gamma=1.05070102214813232421875,
 )
-_one("Sigmoid", ops.sigmoid)
-_one("Sign", ops.sign)
-_one("Sin", ops.sin)
-_one("Softplus", ops.softplus)
 _one("Softsign", lambda x: x / (ops.abs(x) + 1))
-_one("Sqrt", ops.sqrt)
 _one("Swish", lambda x, alpha: x * ops.sigmoid(x * alpha), alpha=1.0)
-_one("Tanh", ops.tanh)
 _one("ThresholdedRelu", lambda x, a: ops.where(ops.greater(x, a), x, x * 0), alpha=1.0)
-_many("Add", ops.add)
 _many("And", ops.logical_and)
-_many("Equal", ops.equal)
-_many("Greater", ops.greater)
 _many("GreaterOrEqual", ops.greater_equal)
-_many("Less", ops.less)
 _many("LessOrEqual", ops.less_equal)
 _many("Max", ops.maximum)
 _many("Min", ops.minimum)
