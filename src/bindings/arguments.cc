@@ -29,13 +29,6 @@ std::int64_t small_int(const char* function, PyObject* object) {
   return value;
 }
 
-// The view must have its buffer's dtype.
-void check_dtype(const char* function, PyObject* dtype, DType expected) {
-  if (dtype_from_python(dtype) != expected) {
-    fail(function, std::string("the view's dtype must be its buffer's, ") + name_of(expected));
-  }
-}
-
 // Returns true if `dtype` can represent the integer scalar.
 bool fits(std::int64_t value, int overflow, DType dtype) {
   return with_type(computed(dtype), [&]<class T>(Tag<T>) {
@@ -46,33 +39,24 @@ bool fits(std::int64_t value, int overflow, DType dtype) {
   });
 }
 
-// The lowest and the highest element of the view must lie inside the buffer.
-void check_bounds(const char* function, const View& v, std::int64_t offset, std::int64_t size) {
-  __int128 low = offset, high = offset;
+// Returns the place of a view of this layout.
+Place place_of(const char* function, const View& v, std::int64_t offset) {
+  Place place{.function = function, .offset = offset, .low = offset, .high = offset};
   for (int i = 0; i < v.ndim; ++i) {
-    if (v.shape[i] == 0) return;
+    if (v.shape[i] == 0) return {.function = function, .offset = offset};
     const __int128 reach = __int128(v.shape[i] - 1) * v.strides[i];
-    (reach < 0 ? low : high) += reach;
+    (reach < 0 ? place.low : place.high) += reach;
   }
-  if (low < 0 || high >= size) {
-    fail(function, "the view reaches outside its buffer of " + std::to_string(size) +
-                       " elements (offset " + std::to_string(offset) + ")");
-  }
+  return place;
 }
 
-}  // namespace
-
-bool is_view(PyObject* object) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 5; }
-
-View to_view(const char* function, PyObject* object) {
+// Returns the shape, strides and dtype of a view in Python.
+View layout_of(const char* function, PyObject* object) {
   if (!is_view(object)) {
     refuse(function, "a View (handle, shape, strides, offset, dtype)", object);
   }
-  PyObject* handle = PyTuple_GET_ITEM(object, 0);
   PyObject* shape = PyTuple_GET_ITEM(object, 1);
   PyObject* strides = PyTuple_GET_ITEM(object, 2);
-  if (!is_array(handle)) refuse(function, "an Array of this module as the view's handle", handle);
-  const auto* array = reinterpret_cast<ArrayObject*>(handle);
   if (!PyTuple_Check(shape) || !PyTuple_Check(strides) ||
       PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides)) {
     fail(function, "a view's shape and strides must be tuples of one length");
@@ -82,8 +66,6 @@ View to_view(const char* function, PyObject* object) {
                        std::to_string(PyTuple_GET_SIZE(shape)));
   }
   View v;
-  v.dtype = array->dtype;
-  v.device = array->device;
   v.ndim = static_cast<int>(PyTuple_GET_SIZE(shape));
   __int128 elements = 1;
   for (int i = 0; i < v.ndim; ++i) {
@@ -93,17 +75,44 @@ View to_view(const char* function, PyObject* object) {
     elements *= v.shape[i];
     if (elements > INT64_MAX) fail(function, "a view's shape must fit 64 bits");
   }
+  v.dtype = dtype_from_python(PyTuple_GET_ITEM(object, 4));
+  return v;
+}
+
+}  // namespace
+
+bool is_view(PyObject* object) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 5; }
+
+void Place::put(View& v, PyObject* handle, std::int64_t shift) const {
+  if (!is_array(handle)) refuse(function, "an Array of this module as the view's handle", handle);
+  const auto* array = reinterpret_cast<ArrayObject*>(handle);
+  if (v.dtype != array->dtype) {
+    fail(function, std::string("the view's dtype must be its buffer's, ") + name_of(array->dtype));
+  }
+  if (low <= high && (low + shift < 0 || high + shift >= array->size)) {
+    fail(function, "the view reaches outside its buffer of " + std::to_string(array->size) +
+                       " elements (offset " + std::to_string(offset + shift) + ")");
+  }
+  v.data = array->data;
+  if (low <= high)
+    v.data = static_cast<char*>(array->data) + (offset + shift) * std::int64_t(size_of(v.dtype));
+  v.device = array->device;
+}
+
+View to_view(const char* function, PyObject* object) {
+  View v = layout_of(function, object);
   const std::int64_t offset = small_int(function, PyTuple_GET_ITEM(object, 3));
-  check_dtype(function, PyTuple_GET_ITEM(object, 4), v.dtype);
-  check_bounds(function, v, offset, array->size);
-  if (elements != 0)
-    v.data = static_cast<char*>(array->data) + offset * std::int64_t(size_of(v.dtype));
-  else
-    v.data = array->data;
+  place_of(function, v, offset).put(v, PyTuple_GET_ITEM(object, 0), 0);
   return v;
 }
 
 View Arguments::view(PyObject* object) {
+  if (places != nullptr) {
+    const View v = layout_of(function, object);
+    places->push_back(place_of(function, v, small_int(function, PyTuple_GET_ITEM(object, 3))));
+    places->back().slot = small_int(function, PyTuple_GET_ITEM(object, 0));
+    return v;
+  }
   const View v = to_view(function, object);
   if (device >= 0 && v.device != device) {
     fail(function, "the arrays must be on one device, got device " + std::to_string(device) +
@@ -239,7 +248,8 @@ ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
 
 const View* MaybeViews::keep(Arguments& from, PyObject* object) {
   if (object == Py_None) return nullptr;
-  return views.emplace_back(std::make_unique<View>(from.view(object))).get();
+  views.reserve(3);  // the fields of an EpilogueGrad, so that no View moves
+  return &views.emplace_back(from.view(object));
 }
 
 Caster<const Epilogue&>::Caster(Arguments& from) {

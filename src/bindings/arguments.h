@@ -5,7 +5,6 @@
 
 #include <Python.h>
 
-#include <memory>
 #include <vector>
 
 #include "array_type.h"
@@ -16,13 +15,27 @@ namespace needle::bindings {
 bool is_view(PyObject* object);                        // a tuple of five: base.View
 View to_view(const char* function, PyObject* object);  // checked
 
+// Where a view lies in a buffer. The buffer of a prepared call (prepared_calls.cc) is known only
+// when the call runs; `slot` is its number until then.
+struct Place {
+  const char* function;
+  std::int64_t slot = 0, offset = 0;  // offset, low and high count elements
+  __int128 low = 0, high = -1;        // the first and last element; high < low if there is none
+  View* view = nullptr;
+
+  // Points `v` to the buffer, `shift` elements further. Throws PythonError if the buffer is no
+  // Array of the view's dtype, or too small.
+  void put(View& v, PyObject* handle, std::int64_t shift) const;
+};
+
 // The arguments of one call; next() takes them one after the other.
 struct Arguments {
   const char* function;
   PyObject* const* values;
   Py_ssize_t count;
   Py_ssize_t taken = 0;
-  int device = -1;  // of the first view
+  int device = -1;                       // of the first view
+  std::vector<Place>* places = nullptr;  // of a call that is prepared: its views have no buffer yet
 
   PyObject* next() {
     if (taken == count) {
@@ -84,10 +97,10 @@ struct Caster {
   explicit Caster(Arguments& from) { take(from, value); }
 };
 
-// Views that may be None. They are allocated separately, so that pointers to them stay valid when a
-// caster is moved.
+// Views that may be None. They are on the heap, so that pointers to them stay valid when a caster
+// is moved.
 struct MaybeViews {
-  std::vector<std::unique_ptr<View>> views;
+  std::vector<View> views;
   const View* keep(Arguments& from, PyObject* object);  // null for None
 };
 template <>

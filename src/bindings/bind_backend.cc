@@ -41,6 +41,21 @@ std::vector<std::string> parameter_names(const std::string& declaration) {
   return names;
 }
 
+std::vector<Signature*> signatures;  // of this module
+
+void bind_unary_names(PyObject* module) {
+  const auto names = unary_names();
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(names.size()));
+  if (tuple == nullptr) throw PythonError{};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), PyUnicode_InternFromString(names[i]));
+  }
+  if (PyModule_AddObject(module, "unary_names", tuple) != 0) {
+    Py_DECREF(tuple);
+    throw PythonError{};
+  }
+}
+
 }  // namespace
 
 Signature::Signature(const char* function, std::string declaration, PyCFunction call)
@@ -52,6 +67,15 @@ Signature::Signature(const char* function, std::string declaration, PyCFunction 
   }
   doc += ")\n--\n\nThe kernel of Backend." + this->function + "; see needle.backends.base.";
   definition = {this->function.c_str(), call, METH_FASTCALL | METH_KEYWORDS, doc.c_str()};
+  signatures.push_back(this);
+}
+
+const Signature* signature_of(PyObject* function) {
+  if (!PyCFunction_Check(function)) return nullptr;
+  const PyCFunction call = PyCFunction_GET_FUNCTION(function);
+  const auto found =
+      std::ranges::find(signatures, call, [](Signature* s) { return s->definition.ml_meth; });
+  return found == signatures.end() ? nullptr : *found;
 }
 
 void Signature::add_to(PyObject* module) {
@@ -85,62 +109,87 @@ void Signature::order(PyObject* const* values, Py_ssize_t positional, PyObject* 
   }
 }
 
-void bind_unary_names(PyObject* module) {
-  const auto names = unary_names();
-  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(names.size()));
-  if (tuple == nullptr) throw PythonError{};
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), PyUnicode_InternFromString(names[i]));
-  }
-  if (PyModule_AddObject(module, "unary_names", tuple) != 0) {
-    Py_DECREF(tuple);
-    throw PythonError{};
-  }
+namespace {
+
+// The general row, and the three whose operands may be Python scalars.
+template <auto kRow>
+using KernelOf = std::remove_cvref_t<decltype(std::declval<KernelTable>().*kRow)>;
+
+template <auto kRow>
+struct RowCall final : CallOf<KernelOf<kRow>> {
+  explicit RowCall(Arguments& from)
+      : CallOf<KernelOf<kRow>>(from, kernel_rules().*kRow, [] { return module_table().*kRow; }) {}
+};
+
+template <>
+struct RowCall<&KernelTable::fill> final : KernelCall {
+  View out;
+  ScalarValue value;
+
+  explicit RowCall(Arguments& from)
+      : out(from.next_view()), value(to_scalar(from.function, from.next(), out.dtype)) {}
+  std::vector<View*> views() final { return {&out}; }
+  void run() final { module_table().fill(out, value.floating, value.integer); }
+};
+
+// Returns the views that are not scalars.
+std::vector<View*> without_scalars(std::vector<View*> operands) {
+  std::erase_if(operands, [](const View* v) { return v->is_scalar; });
+  return operands;
 }
 
 template <>
-void call_row<&KernelTable::fill>(const KernelTable& table, Arguments& from) {
-  const View out = from.next_view();
-  const ScalarValue value = to_scalar(from.function, from.next(), out.dtype);
-  WithoutGil released;
-  table.fill(out, value.floating, value.integer);
-}
-
-template <>
-void call_row<&KernelTable::binary>(const KernelTable& table, Arguments& from) {
+struct RowCall<&KernelTable::binary> final : KernelCall {
   BinaryOp op;
-  take(from, op);
-  PyObject *a = from.next(), *b = from.next();
-  const View out = from.next_view();
+  View out, x, y;
   ScalarValue scalar;
-  View x, y;
-  if (is_view(a)) x = from.view(a);
-  if (is_view(b) || !is_view(a)) y = from.view(b);  // one view at least
-  if (!is_view(b)) {
-    scalar = to_scalar(from.function, b, x.dtype);
-    y = scalar.as_view(x.dtype, out);
-  } else if (!is_view(a)) {
-    scalar = to_scalar(from.function, a, y.dtype);
-    x = scalar.as_view(y.dtype, out);
+
+  explicit RowCall(Arguments& from) {
+    take(from, op);
+    PyObject *a = from.next(), *b = from.next();
+    out = from.next_view();
+    if (is_view(a)) x = from.view(a);
+    if (is_view(b) || !is_view(a)) y = from.view(b);  // one view at least
+    if (!is_view(b)) {
+      scalar = to_scalar(from.function, b, x.dtype);
+      y = scalar.as_view(x.dtype, out);
+    } else if (!is_view(a)) {
+      scalar = to_scalar(from.function, a, y.dtype);
+      x = scalar.as_view(y.dtype, out);
+    }
   }
-  WithoutGil released;
-  table.binary(op, x, y, out);
-}
+  std::vector<View*> views() final { return without_scalars({&out, &x, &y}); }
+  void run() final { module_table().binary(op, x, y, out); }
+};
 
 template <>
-void call_row<&KernelTable::where>(const KernelTable& table, Arguments& from) {
-  const View condition = from.next_view();
-  PyObject *a = from.next(), *b = from.next();
-  const View out = from.next_view();
+struct RowCall<&KernelTable::where> final : KernelCall {
+  View condition, out, x, y;
   ScalarValue scalars[2];
-  const auto operand = [&](PyObject* object, ScalarValue& scalar) {
-    if (is_view(object)) return from.view(object);
-    scalar = to_scalar(from.function, object, out.dtype);
-    return scalar.as_view(out.dtype, out);
-  };
-  const View x = operand(a, scalars[0]), y = operand(b, scalars[1]);
-  WithoutGil released;
-  table.where(condition, x, y, out);
+
+  explicit RowCall(Arguments& from) : condition(from.next_view()) {
+    PyObject *a = from.next(), *b = from.next();
+    out = from.next_view();
+    const auto operand = [&](PyObject* object, ScalarValue& scalar) {
+      if (is_view(object)) return from.view(object);
+      scalar = to_scalar(from.function, object, out.dtype);
+      return scalar.as_view(out.dtype, out);
+    };
+    x = operand(a, scalars[0]), y = operand(b, scalars[1]);
+  }
+  std::vector<View*> views() final { return without_scalars({&condition, &out, &x, &y}); }
+  void run() final { module_table().where(condition, x, y, out); }
+};
+
+}  // namespace
+
+void bind_backend(PyObject* module) {
+  bind_unary_names(module);
+#define NEEDLE_ROW(name, arguments) \
+  bind_kernel<RowCall<&KernelTable::name>>(module, #name, #arguments);
+  NEEDLE_KERNELS(NEEDLE_ROW)
+#undef NEEDLE_ROW
+  Function<&prepare_calls>::bind(module, "prepare_calls", "(Calls calls)");
 }
 
 }  // namespace needle::bindings

@@ -28,11 +28,9 @@ const ArrayMemory array_memory = {
     [](void* data, std::size_t bytes, int) { cpu::release(data, bytes); },
 };
 
-namespace {
+const KernelTable& module_table() { return cpu::selected_table(); }
 
-struct CpuDevice {
-  static const KernelTable& table() { return cpu::selected_table(); }
-};
+namespace {
 
 constexpr int kTile = 8;
 
@@ -210,7 +208,7 @@ PYBIND11_MODULE(ndarray_backend_cpu, m) {
   bind_data(m);
   try {
     Function<&allocate>::bind(m.ptr(), "allocate", "(std::int64_t size, DType dtype)");
-    bind_backend<CpuDevice>(m.ptr());
+    bind_backend(m.ptr());
     bind_prepared_conv2d(m.ptr());
   } catch (const PythonError&) {
     throw pybind11::error_already_set();

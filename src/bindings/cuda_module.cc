@@ -36,11 +36,9 @@ const ArrayMemory array_memory = {
     [](void* data, std::size_t bytes, int device) { cuda::release(data, bytes, device); },
 };
 
-namespace {
+const KernelTable& module_table() { return cuda::table(); }
 
-struct CudaDevice {
-  static const KernelTable& table() { return cuda::table(); }
-};
+namespace {
 
 int checked(int device) {
   if (device < 0 || device >= cuda::device_count()) {
@@ -189,7 +187,7 @@ PYBIND11_MODULE(NEEDLE_CUDA_MODULE, m) {
   m.def("bytes_from_slots", &cuda_on_cpu::bytes_from_registered);
 #endif
   try {
-    bind_backend<CudaDevice>(m.ptr());
+    bind_backend(m.ptr());
     bind_cuda_moments(m.ptr());
   } catch (const PythonError&) {
     throw pybind11::error_already_set();

@@ -34,18 +34,18 @@ void check_batch_norm(In x, In moments, In weight, In bias, Out out, Out mean, O
 }
 
 template <auto kRule, auto kKernel>
-PyObject* run(Arguments& from) {
-  call_kernel(kRule, kKernel, from);
-  Py_RETURN_NONE;
-}
+struct MomentsCall final : CallOf<decltype(kRule)> {
+  explicit MomentsCall(Arguments& from)
+      : CallOf<decltype(kRule)>(from, kRule, [] { return kKernel; }) {}
+};
 
 }  // namespace
 
 void bind_cuda_moments(PyObject* module) {
-  Function<&run<&check_conv2d, &cuda::conv2d_moments>>::bind(
+  bind_kernel<MomentsCall<&check_conv2d, &cuda::conv2d_moments>>(
       module, "conv2d_moments",
       "(In x, In weight, Out out, Geometry geometry, Epilogue epilogue, Out moments)");
-  Function<&run<&check_batch_norm, &cuda::batch_norm_of_moments>>::bind(
+  bind_kernel<MomentsCall<&check_batch_norm, &cuda::batch_norm_of_moments>>(
       module, "batch_norm_of_moments",
       "(In x, In moments, In weight, In bias, Out out, Out mean, Out var, double eps, "
       "Epilogue epilogue)");

@@ -32,10 +32,10 @@ void check_prepare(In weight, Out out, const cpu::ImageShape&, const Geometry&) 
                "prepare_conv2d: weight must be float32 with four axes, (KH, KW, C, O)");
 }
 
-PyObject* prepare(Arguments& from) {
-  call_kernel(check_prepare, cpu::selected_prepared_conv2d().prepare, from);
-  Py_RETURN_NONE;
-}
+struct Prepare final : CallOf<decltype(&check_prepare)> {
+  explicit Prepare(Arguments& from)
+      : CallOf(from, check_prepare, [] { return cpu::selected_prepared_conv2d().prepare; }) {}
+};
 
 void check_run(In x, In weight, In prepared, Out out, const Geometry& geometry,
                const Epilogue& epilogue) {
@@ -44,19 +44,19 @@ void check_run(In x, In weight, In prepared, Out out, const Geometry& geometry,
   NEEDLE_CHECK(x.dtype == DType::kFloat32, "conv2d_prepared: x must be float32; use conv2d");
 }
 
-PyObject* run_prepared(Arguments& from) {
-  call_kernel(check_run, cpu::selected_prepared_conv2d().run, from);
-  Py_RETURN_NONE;
-}
+struct RunPrepared final : CallOf<decltype(&check_run)> {
+  explicit RunPrepared(Arguments& from)
+      : CallOf(from, check_run, [] { return cpu::selected_prepared_conv2d().run; }) {}
+};
 
 }  // namespace
 
 void bind_prepared_conv2d(PyObject* module) {
   Function<&prepared_size>::bind(module, "prepared_conv2d_size",
                                  "(Shape x_shape, Shape weight_shape, Geometry geometry)");
-  Function<&prepare>::bind(module, "prepare_conv2d",
-                           "(In weight, Out out, Shape x_shape, Geometry geometry)");
-  Function<&run_prepared>::bind(
+  bind_kernel<Prepare>(module, "prepare_conv2d",
+                       "(In weight, Out out, Shape x_shape, Geometry geometry)");
+  bind_kernel<RunPrepared>(
       module, "conv2d_prepared",
       "(In x, In weight, In prepared, Out out, Geometry geometry, Epilogue epilogue)");
 }

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import needle
 from needle import backends
@@ -43,3 +44,22 @@ def test_a_kernel_is_recorded_once_with_the_kernels_that_it_calls() -> None:
     assert captured.replays == 3
     (program,) = captured.programs
     assert [call.name for call in program.recording.segments[0].calls] == ["binary", "softmax"]
+
+
+def test_a_kernel_that_is_python_code_is_called_by_replays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other kernels of the backend are compiled, but the recording runs from Python."""
+    backend = needle.cpu().backend
+    compiled, scales = backend.unary, []
+
+    def unary(name: str, a: View, out: View) -> None:
+        scales.append(name)
+        compiled(name, a, out)
+
+    monkeypatch.setattr(type(backend), "unary", staticmethod(unary))
+    captured = needle.capture(lambda x: (x * 2.0).exp() + 1.0, check=False)
+    x = needle.ones(3, device=needle.cpu())
+    results = [captured(x).numpy() for _ in range(3)]
+    assert captured.replays == 2 and scales == ["exp"] * 3
+    np.testing.assert_array_equal(results[0], results[2])

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..backends.base import View
 from ..backends.writes import note_write
 
-_new_view = tuple.__new__
+UNBOUND = None, 0
 
 
 @dataclass(eq=False)
 class BufferSlot:
     """A placeholder for a buffer; ``bind`` gives it the buffer of the current replay.
 
-    ``uses`` lists the argument positions that refer to it. There are four kinds of slot. A
-    *temporary* has a fixed place in memory that belongs to the recording. A *fresh* slot gets a new
-    buffer at each replay, because the program may keep it. A *bound* slot refers to an array of the
-    Python state or of a host step. A *constant* has memory of its own, whose contents survive the
-    replay.
+    There are four kinds of slot. A *temporary* has a fixed place in memory that belongs to the
+    recording. A *fresh* slot gets a new buffer at each replay, because the program may keep it. A
+    *bound* slot refers to an array of the Python state or of a host step. A *constant* has memory
+    of its own, whose contents survive the replay.
 
     ``first_use`` and ``last_use`` are call numbers, counted from 1; they are 0 if no call uses the
     slot. ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
-    bound; ``bind`` notes this for graphs that need its old values. ``lazy``: views are created only
-    by ``update_views``, before a kernel is called directly, since launching a graph needs none.
-    ``stale``: the views are out of date.
+    bound; ``bind`` notes this for graphs that need its old values. ``place``: the current buffer,
+    and the number of elements by which views lie further in it than in the recorded buffer.
     """
 
     number: int
@@ -39,12 +37,7 @@ class BufferSlot:
     written: bool = False
     first_use: int = 0
     last_use: int = 0
-    handle: Any = None
-    shift: int = 0
-    uses: list[tuple[list[Any], int, str | None, View]] = field(default_factory=list)
-    """(arguments, position, field of the named tuple at that position or None, view)"""
-    lazy: bool = False
-    stale: bool = True
+    place: tuple[Any, int] = UNBOUND
 
     @property
     def temporary(self) -> bool:
@@ -56,36 +49,23 @@ class BufferSlot:
         """The size in bytes; 0 for a bound slot."""
         return int(self.size * self.dtype.itemsize)
 
+    @property
+    def handle(self) -> Any:
+        """The current buffer."""
+        return self.place[0]
+
     def bind(self, handle: Any, offset: int = 0) -> None:
         """Bind the slot to ``handle``; ``offset`` is the start of its view."""
         if self.written:
             note_write(handle)
-        if self.lazy:
-            self._clear_views()
-        self.handle, self.shift = handle, offset - self.offset
-        if not self.lazy:
-            self.update_views()
-
-    def update_views(self) -> None:
-        """Write the current views of all uses into the argument lists."""
-        handle, shift, self.stale = self.handle, self.shift, False
-        for args, position, name, view in self.uses:
-            _, shape, strides, start, dtype = view
-            new = _new_view(View, (handle, shape, strides, start + shift, dtype))
-            args[position] = new if name is None else args[position]._replace(**{name: new})
+        self.place = handle, offset - self.offset
 
     def release(self) -> None:
         """Drop the reference to the buffer, which the slot does not own."""
-        self.handle = None
-        self._clear_views()
-
-    def _clear_views(self) -> None:
-        if not self.stale:
-            self.stale = True
-            for args, position, name, _ in self.uses:
-                args[position] = None if name is None else args[position]._replace(**{name: None})
+        self.place = UNBOUND
 
     def view(self, like: View) -> View:
         """Return the recorded view ``like`` on the current buffer."""
         _, shape, strides, start, dtype = like
-        return View(self.handle, shape, strides, start + self.shift, dtype)
+        handle, shift = self.place
+        return View(handle, shape, strides, start + shift, dtype)

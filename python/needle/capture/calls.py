@@ -1,6 +1,6 @@
 """Recorded kernel calls, with slots in place of buffers in their arguments.
 
-``tracer`` makes calls, ``passes`` rewrite them, ``program`` runs them.
+``tracer`` makes calls, ``passes`` rewrite them, and a ``CallList`` runs them.
 """
 
 from __future__ import annotations
@@ -61,12 +61,6 @@ class Call:
         """Return the call with slots replaced as ``others`` maps them."""
         return self.with_views(lambda v: v._replace(handle=others.get(v.handle, v.handle)))
 
-    def linked(self, backend: Backend) -> tuple[Callable[..., Any], list[Any]]:
-        """Return the kernel and its arguments; ``BufferSlot.bind`` fills in their views."""
-        args: list[Any] = []
-        _link(self.args, args)
-        return getattr(backend, self.name), args
-
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.with_views(_Text).args))})"
 
@@ -105,24 +99,33 @@ def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
     return tuple(argument) if isinstance(argument, list) else argument
 
 
-def _link(args: Sequence[Any], into: list[Any]) -> None:
-    """Copy the arguments of a call, and note the positions of views in their slots."""
-    for position, arg in enumerate(args):
-        if isinstance(arg, View):
-            arg.handle.uses.append((into, position, None, arg._replace(handle=None)))
-            into.append(None)
-        elif isinstance(arg, Epilogue | EpilogueGrad):
-            views = {n: v for n, v in arg._asdict().items() if isinstance(v, View)}
-            without: dict[str, Any] = dict.fromkeys(views)
-            into.append(arg._replace(**without))
-            for name, view in views.items():
-                view.handle.uses.append((into, position, name, view._replace(handle=None)))
-        elif type(arg) is tuple and any(isinstance(inner, View) for inner in arg):
-            inner: list[Any] = []
-            _link(arg, inner)
-            into.append(inner)
-        else:
-            into.append(arg)
+class CallList:
+    """Calls that are ready to run, ``slots`` being those that their views refer to.
+
+    The backend runs them natively if it can (``Backend.prepare_calls``).
+    """
+
+    def __init__(self, backend: Backend, calls: Sequence[Call]) -> None:
+        self.slots = [*dict.fromkeys(view.handle for call in calls for view, _ in call.views())]
+        self._calls = [(getattr(backend, call.name), call) for call in calls]
+        numbers = {slot: number for number, slot in enumerate(self.slots)}
+        self._run_native = backend.prepare_calls(
+            [
+                (kernel, call.with_views(lambda v: v._replace(handle=numbers[v.handle])).args)
+                for kernel, call in self._calls
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def run(self) -> None:
+        """Call the kernels in order, with the current buffers of the slots."""
+        if self._run_native is not None:
+            self._run_native(tuple([slot.place for slot in self.slots]))
+            return
+        for kernel, call in self._calls:
+            kernel(*call.with_views(lambda view: view.handle.view(view)).args)
 
 
 class _Text:

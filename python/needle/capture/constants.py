@@ -14,6 +14,7 @@ from typing import Any
 from ..autograd import Tensor
 from ..backends.writes import is_shared, latest, now, written_since
 from ..ndarray import NDArray
+from .calls import CallList
 from .guards import array_in
 from .recorded import Recording
 
@@ -22,7 +23,7 @@ class Constants:
     """The calls whose results are kept, with the arrays of the parameters that they have read."""
 
     def __init__(self, recording: Recording) -> None:
-        self._calls = [call.linked(recording.backend) for call in recording.constants]
+        self._calls = CallList(recording.backend, recording.constants)
         self._parameters = recording.parameters
         for slot in recording.slots:
             if slot.constant:
@@ -47,9 +48,7 @@ class Constants:
         self._read = []
         for bind in self._parameters:
             bind.run(leaves)
-            bind.slot.update_views()
-        for kernel, args in self._calls:
-            kernel(*args)
+        self._calls.run()
         self._time = now()
         arrays = self._arrays()
         if not any(is_shared(array.view.handle) for array in arrays):

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..backends.base import Backend
 from .buffers import BufferSlot
-from .calls import Call
+from .calls import Call, CallList
 from .passes import Options, optimise
 from .recorded import Recording, Segment
 
@@ -61,17 +61,16 @@ class DeferredCalls:
         self._forget()
         alive = {slot: handle for slot, ref in made.items() if (handle := ref()) is not None}
         slots = {
-            slot: replace(slot, uses=[], bound=slot not in made, fresh=slot in alive)
+            slot: replace(slot, bound=slot not in made, fresh=slot in alive)
             for slot in (*made, *held)
         }
         segment = Segment(calls=[call.with_slots(slots) for call in calls])
         recording = Recording(backend, [segment], list(slots.values()))
         _, plan = optimise(recording, self.options)
-        linked = [call.linked(backend) for call in recording.calls()]
+        ready = CallList(backend, recording.calls())
         backend.empty_cache()  # makes room for the arena
         plan.allocate(backend)
         for slot, handle in (*held.items(), *alive.items()):
             slots[slot].bind(handle, slot.offset)
-        for kernel, args in linked:
-            kernel(*args)
+        ready.run()
         self._computed.update(made)

@@ -16,6 +16,7 @@ from typing import Any
 from ..autograd.refs import unheld
 from ..backends.base import Backend, View
 from .buffers import BufferSlot
+from .calls import CallList
 from .recorded import Recording
 from .signature import CaptureWarning
 
@@ -25,7 +26,6 @@ ROTATION = 3
 """Number of buffers through which a fresh slot rotates."""
 MIN_KERNELS = 2
 """Number of kernels below which a segment is launched without a graph."""
-Calls = Sequence[tuple[Callable[..., Any], list[Any]]]
 
 
 class DeviceGraphs:
@@ -34,22 +34,20 @@ class DeviceGraphs:
     ``recorded`` and ``launched`` are counters; ``refusal`` is the reason why no graphs are used.
     """
 
-    def __init__(self, recording: Recording, calls: Sequence[Calls]) -> None:
+    def __init__(self, recording: Recording, calls: Sequence[CallList]) -> None:
         self.backend = recording.backend
         self.recorded = self.launched = 0
         self._forgotten = 0, 0
         self.refusal: str | None = None
-        for slot in recording.slots:
-            slot.lazy = slot.fresh or slot.bound
         first, last = recording.segment_uses()
         self._fresh = [_FreshBuffers(self.backend, s) for s in recording.slots if s.fresh]
         self._segments: list[_Segment] = []
-        for index, (part, linked) in enumerate(zip(recording.segments, calls, strict=True)):
-            used = {view.handle for call in part.calls for view, _ in call.views()}
+        for index, ready in enumerate(calls):
             only = [f for f in self._fresh if first.get(f.slot) == last.get(f.slot) == index]
             for buffers in only:
                 buffers.copied = True
-            self._segments.append(_Segment(linked, [s for s in used if s.lazy], only))
+            moving = [slot for slot in ready.slots if slot.fresh or slot.bound]
+            self._segments.append(_Segment(ready, moving, only))
 
     def forget(self) -> None:
         """Forget all graphs, because buffers that they use are about to be freed."""
@@ -66,21 +64,21 @@ class DeviceGraphs:
         """Run the kernels of a segment."""
         segment = self._segments[number]
         if self.refusal is not None or len(segment.calls) < MIN_KERNELS:
-            segment.call()
+            segment.calls.run()
         else:
-            addresses = tuple([a for s in segment.slots for a in (s.handle.ptr(), s.shift)])
+            addresses = tuple([a for s in segment.slots for a in (s.handle.ptr(), s.place[1])])
             launch = segment.graphs.get(addresses) or self._record(segment, addresses)
             launch()
-            self.launched += launch != segment.call
+            self.launched += launch != segment.calls.run
         for fresh in segment.fresh:
             fresh.hand_out()
 
     def _record(self, segment: _Segment, addresses: Any) -> Callable[[], None]:
         try:
-            launch = self.backend.record_graph(segment.call)
+            launch = self.backend.record_graph(segment.calls.run)
         except (RuntimeError, MemoryError) as reason:
             self._refuse(str(reason))
-            return segment.call
+            return segment.calls.run
         self.recorded += 1
         recorded, launched = self.recorded - self._forgotten[0], self.launched - self._forgotten[1]
         if recorded > MAX_GRAPHS * len(self._segments) and launched < 4 * recorded:
@@ -104,18 +102,10 @@ class _Segment:
     ``fresh``: the buffers that only this segment uses.
     """
 
-    calls: Calls
+    calls: CallList
     slots: list[BufferSlot]
     fresh: list[_FreshBuffers]
     graphs: OrderedDict[Any, Callable[[], None]] = field(default_factory=OrderedDict)
-
-    def call(self) -> None:
-        """Launch the kernels one by one."""
-        for slot in self.slots:
-            if slot.stale:
-                slot.update_views()
-        for kernel, args in self.calls:
-            kernel(*args)
 
 
 class _FreshBuffers:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..backends.base import provides
 from ..contexts import context
+from .calls import CallList
 from .constants import Constants
 from .device_graphs import DeviceGraphs
 from .guards import Guards, StaleRecordingError, array_in
@@ -61,7 +62,7 @@ class Program:
         self._borrowed = [slot for slot in recording.slots if slot.fresh or slot in bound]
         self._written = [slot for slot in bound if slot.written]
         self._steps = [
-            (part.bindings, [c.linked(self._backend) for c in part.calls], part.writes, part.host)
+            (part.bindings, CallList(self._backend, part.calls), part.writes, part.host)
             for part in segments
         ]
         self._backend.empty_cache()  # release the recording's memory
@@ -115,8 +116,7 @@ class Program:
             else:
                 for slot in self._made_in[number]:
                     slot.bind(allocate(slot.size, slot.dtype))
-                for kernel, args in calls:
-                    kernel(*args)
+                calls.run()
             for location, made in writes:
                 location.put(values, current_value(made, values))
             if host is not None:

@@ -135,7 +135,7 @@ class _Choice:
         new: dict[BufferSlot, BufferSlot] = {}
         for index in chain:
             for written in self.calls[index].writes:
-                new[written] = replace(written, number=len(self.recording.slots), uses=[])
+                new[written] = replace(written, number=len(self.recording.slots))
                 self.recording.slots.append(new[written])
         copies = [self.calls[index].with_slots(new) for index in sorted(chain)]
         place = 0
