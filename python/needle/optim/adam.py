@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from .. import accelerated
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Array, Arrays, Group, Optimizer, Tensors, unshared
+from .optimizer import Array, Arrays, Group, Optimizer, Tensors, numbers, unshared
 
 
 class _OfMoments(Optimizer):
@@ -18,12 +18,8 @@ class _OfMoments(Optimizer):
         self, params: Tensors, values: Arrays, grads: Arrays, group: Group, decoupled: bool
     ) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield each decayed value, its gradient, and its updated first and second moment."""
-        lr, beta1, beta2, decay = (
-            float(group[name]) for name in ("lr", "beta1", "beta2", "weight_decay")
-        )
-        names = ("first_moment", "second_moment")
-        moments = (self._state_arrays(params, name) for name in names)
-        for p, g, first, second in zip(values, grads, *moments, strict=True):
+        lr, beta1, beta2, decay = numbers(group, "lr", "beta1", "beta2", "weight_decay")
+        for p, g, first, second in zip(values, grads, *self._both_moments(params), strict=True):
             if decoupled:
                 p = p * (1.0 - lr * decay)
             elif decay:
@@ -31,6 +27,11 @@ class _OfMoments(Optimizer):
             first[...] = first * beta1 + g * (1.0 - beta1)
             second[...] = second * beta2 + g * g * (1.0 - beta2)
             yield p, g, first, second
+
+    def _both_moments(self, params: Tensors) -> tuple[Arrays, Arrays]:
+        """Return the first and the second moments."""
+        first, second = (self._state_arrays(params, f"{n}_moment") for n in ("first", "second"))
+        return first, second
 
 
 class Adam(_OfMoments):
@@ -62,20 +63,15 @@ class Adam(_OfMoments):
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         if group["amsgrad"]:
             return self._amsgrad(params, values, grads, group)
+        settings = (*numbers(group, "lr", "beta1", "beta2", "eps", "weight_decay"), self._decoupled)
+        moments, reuse = self._both_moments(params), unshared(params, values)
         stepped: Arrays = accelerated.adam_step(
-            values,
-            grads,
-            self._state_arrays(params, "first_moment"),
-            self._state_arrays(params, "second_moment"),
-            *(float(group[name]) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")),
-            self._decoupled,
-            self.steps,
-            reuse=unshared(params, values),
+            values, grads, *moments, *settings, self.steps, reuse=reuse
         )
         return stepped
 
     def _amsgrad(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        lr, beta1, beta2, eps = numbers(group, "lr", "beta1", "beta2", "eps")
         moments = self._moments(params, values, grads, group, self._decoupled)
         new = []
         for (p, _, first, second), largest in zip(
@@ -135,7 +131,7 @@ class NAdam(_OfMoments):
         super().__init__(params, **options, **decays, **flags)
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        lr, beta1, beta2, eps = numbers(group, "lr", "beta1", "beta2", "eps")
         decay = float(group["momentum_decay"])
         mu, following = (_nesterov(beta1, decay, self.steps + i) for i in range(2))
         product = 1.0
@@ -185,7 +181,7 @@ class RAdam(_OfMoments):
         super().__init__(params, **options, weight_decay=weight_decay, **flags)
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        lr, beta1, beta2, eps = (float(group[name]) for name in ("lr", "beta1", "beta2", "eps"))
+        lr, beta1, beta2, eps = numbers(group, "lr", "beta1", "beta2", "eps")
         correction = 1.0 - beta2**self.steps
         longest = 2.0 / (1.0 - beta2) - 1.0
         rho = longest - 2.0 * self.steps * beta2**self.steps / correction

@@ -8,7 +8,7 @@ group, dtype and device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -340,6 +340,11 @@ def _by_kind(params: Sequence[Tensor]) -> list[list[Tensor]]:
             kind = kinds.setdefault((dtype, device), [])
         kind.append(p)
     return list(kinds.values())
+
+
+def numbers(group: Group, *names: str) -> Iterator[float]:
+    """Yield options of a group as Python floats, since a program may set NumPy's."""
+    return (float(group[name]) for name in names)
 
 
 def _value(p: Tensor) -> Array:

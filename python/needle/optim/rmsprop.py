@@ -7,7 +7,7 @@ from typing import Any
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor
-from .optimizer import Arrays, Group, Optimizer, Tensors
+from .optimizer import Arrays, Group, Optimizer, Tensors, numbers
 
 
 class RMSprop(Optimizer):
@@ -35,9 +35,8 @@ class RMSprop(Optimizer):
         super().__init__(params, **options, momentum=momentum, **flags)
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        lr, alpha, eps, decay, momentum = (
-            float(group[name]) for name in ("lr", "alpha", "eps", "weight_decay", "momentum")
-        )
+        lr, alpha, eps = numbers(group, "lr", "alpha", "eps")
+        decay, momentum = numbers(group, "weight_decay", "momentum")
         centered = group["centered"]
         none = [None] * len(params)
         squares = self._state_arrays(params, "square")
@@ -84,9 +83,7 @@ class Adagrad(Optimizer):
         super().__init__(params, **options, **start, maximize=maximize)
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
-        lr, slower, decay, eps = (
-            float(group[name]) for name in ("lr", "lr_decay", "weight_decay", "eps")
-        )
+        lr, slower, decay, eps = numbers(group, "lr", "lr_decay", "weight_decay", "eps")
         rate = lr / (1.0 + (self.steps - 1) * slower)
         sums = self._state_arrays(params, "sum", float(group["initial_accumulator_value"]))
         new = []

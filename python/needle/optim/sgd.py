@@ -47,15 +47,9 @@ class SGD(Optimizer):
                 velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
         if dampening is None:
             dampening = 0.0 if group["nesterov"] else momentum
+        settings = float(group["lr"]), momentum, float(dampening) if momentum else 0.0, decay
+        nesterov, reuse = bool(group["nesterov"]), unshared(params, values)
         stepped: Arrays = accelerated.sgd_step(
-            values,
-            grads,
-            velocities,
-            float(group["lr"]),
-            momentum,
-            float(dampening) if momentum else 0.0,
-            decay,
-            bool(group["nesterov"]),
-            reuse=unshared(params, values),
+            values, grads, velocities, *settings, nesterov, reuse=reuse
         )
         return stepped

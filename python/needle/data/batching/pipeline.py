@@ -27,7 +27,7 @@ from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
 from ..samples.timing import Clock
 from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
-from ..transforms.execute import Destination, Images, PlacedTransform
+from ..transforms.execute import Destination, Images, PlacedTransform, fitting
 from .collate import Slice, collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples, may_draw
 from .gathering import Gathering
@@ -236,7 +236,8 @@ class Pipeline:
                 leaves += [chain.run(Images(arrays[0], where), ticket, work.first_leaf())]
         with work.clock.measure("read"):
             for i, array in enumerate(arrays[len(leaves) :], len(leaves)):
-                leaves.append(gather_rows(array, where, _fitting(array, len(where), work.rows(i))))
+                out = fitting(work.rows(i), (len(where), *array.shape[1:]), array.dtype)
+                leaves.append(gather_rows(array, where, out))
         if isinstance(leaves[0], list):
             return collate_slice(list(zip(*leaves)), work.out, self._ragged)
         in_place = tuple(leaf is work.rows(i) for i, leaf in enumerate(leaves))
@@ -356,12 +357,6 @@ def _are_uneven(images: Any) -> bool:
 @lru_cache(maxsize=8)
 def _rows_structure(leaves: int) -> Structure:
     return Structure(("tuple", None, (LEAF,) * leaves), ("array",) * leaves)
-
-
-def _fitting(array: Array, count: int, out: Array | None) -> Array | None:
-    if out is None or out.shape != (count, *array.shape[1:]) or out.dtype != array.dtype:
-        return None
-    return out
 
 
 def _as_slice(batch: Any, samples: int, work: Work) -> Slice:

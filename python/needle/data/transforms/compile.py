@@ -28,7 +28,7 @@ from .execute import (
     PlacedTransform,
     Segment,
     executor_for,
-    fits,
+    fitting,
     run_on_device,
     run_segment,
     varies,
@@ -200,15 +200,14 @@ def gathered(images: Images, out: Array | None = None) -> Array | list[Any]:
         if images.indices is None and (out is None or pixels is out):
             return pixels
         rows = len(images)
-        into = out if fits(out, (rows, *pixels.shape[1:]), pixels.dtype) else None
+        into = fitting(out, (rows, *pixels.shape[1:]), pixels.dtype)
         indices = np.arange(rows) if images.indices is None else images.indices
         return native.gather_rows(pixels, indices, into)
     if not pixels or not all(isinstance(image, np.ndarray) for image in pixels):
         return pixels
     if len({(image.shape, image.dtype) for image in pixels}) > 1:
         return pixels
-    into = out if fits(out, (len(pixels), *pixels[0].shape), pixels[0].dtype) else None
-    return np.stack(pixels) if into is None else np.stack(pixels, out=into)
+    return np.stack(pixels, out=fitting(out, (len(pixels), *pixels[0].shape), pixels[0].dtype))
 
 
 def _compile(chain: Chain, spec: ImageSpec | None) -> Plan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +141,8 @@ def run_segment(segment: Segment, images: Images, ticket: Ticket, into: Destinat
     assert segment.output is not None and segment.row_shape is not None
     shape = (len(images), *segment.row_shape)
     dtype = segment.output.dtype
-    out = into.out if fits(into.out, shape, dtype) else empty(shape, dtype)
+    out = fitting(into.out, shape, dtype)
+    out = empty(shape, dtype) if out is None else out
     _execute(executor, segment, images, ticket, drawn, out, into.threads)
     return Images(out)
 
@@ -176,13 +177,11 @@ def executor_for(device: str) -> Executor | None:
     return native_kernels.run_images if native_kernels.has("run_images") else None
 
 
-def fits(
-    out: Array | None, shape: tuple[int | None, ...], dtype: np.dtype[Any]
-) -> TypeGuard[Array]:
-    """Return True if such an array can be written to ``out``, which must have contiguous rows."""
+def fitting(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+    """Return ``out`` if such an array can be written to it, for which its rows are contiguous."""
     if out is None or out.shape != shape or out.dtype != dtype:
-        return False
-    return len(out) == 0 or out[0].flags.c_contiguous
+        return None
+    return out if len(out) == 0 or out[0].flags.c_contiguous else None
 
 
 def _execute(
