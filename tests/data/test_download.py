@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_cifar10
-from fault_server import FaultServer
+from fault_server import fault_server
 from remote.hostile_server import HostileServer
 
 from needle import data
@@ -41,7 +41,7 @@ def server(monkeypatch):
     for name in [*os.environ]:
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    with FaultServer() as (address, site):
+    with fault_server() as (address, site):
         site.content["/a/file"] = site.content["/b/file"] = CONTENT
         yield address, site
 
@@ -162,7 +162,7 @@ def test_the_final_error_lists_each_address_and_its_reason(server, tmp_path):
 
 
 def test_a_server_that_is_not_there(tmp_path, monkeypatch, server):
-    with FaultServer() as (gone, _):
+    with fault_server() as (gone, _):
         pass
     with pytest.raises(DataError, match=r"gave up after 4 tries; URLError: .*refused"):
         fetch(gone, tmp_path)

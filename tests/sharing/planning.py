@@ -1,4 +1,4 @@
-"""Simulates a planner for many epochs and tests its orders, for test_planner_*.py.
+"""Simulates a planner for many epochs and tests its orders, for test_planner.py.
 
 Each test returns a p-value, which is below ``ALPHA`` once in ten thousand runs of a correct
 planner. Seeds are fixed, so that a test that passes once passes always.
