@@ -7,6 +7,7 @@ signals next, as it does for a user. No clock decides anything, except in the so
 import contextlib
 import ctypes
 import dis
+import fcntl
 import gc
 import os
 import random
@@ -29,6 +30,7 @@ from needle.autograd.graph import recording
 from needle.data import ArrayDataset, DataLoader, GlobalDataLoader
 from needle.data.samples import timing
 from needle.data.samples.random_source import draws, keyed
+from needle.data.workers.work_queue import ANY_WORKER, Entry, WorkQueue
 from needle.host_steps import current
 from needle.io import load_checkpoint, save_checkpoint
 from needle.optim import SGD, ExponentialAverage
@@ -236,6 +238,32 @@ def test_an_epoch_of_a_loader(engine: str, step: int) -> None:
     with loader:
         check()
         assert interrupt_everywhere(epoch, check, step) > 300
+
+
+def test_the_lock_of_the_work_queue_is_free_while_the_traceback_lives() -> None:
+    queue = WorkQueue.create(1, 1)
+    errors: list[KeyboardInterrupt] = []
+
+    def once() -> None:
+        try:
+            queue.put(0, Entry(0, ANY_WORKER, 0, 0, 0, 1, -1, 0))
+            queue.withdraw(0)
+        except KeyboardInterrupt as error:
+            errors.append(error)
+            raise
+
+    def check() -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                fcntl.lockf(queue.memory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+
+    assert interrupt_everywhere(once, check, 1) > 20
+    queue.close()
 
 
 @EVERY

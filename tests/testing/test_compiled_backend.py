@@ -58,7 +58,7 @@ def test_the_empty_package_compiles_and_fails_as_listed(tmp_path: Path) -> None:
     entry_point(folder, "toy")
     done = judge(folder, "toy")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the ten: 0 done" in done.stdout and "fill: still to be written" in done.stdout
+    assert "the ten: 0 done" in done.stdout
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_half_of_the_ten_pass_on_the_emulated_gpu(tmp_path: Path) -> None:
     paths = (EMULATOR, folder / "src", pybind11.get_include(), sysconfig.get_path("include"))
     sources = (
         *(Path(__file__).with_name("five_kernels.cu"), folder / "src" / "bindings.cc"),
-        *(EMULATOR / "block.cc", EMULATOR / "memory.cc"),
+        *(EMULATOR / f"{n}.cc" for n in "block memory watch sm90/tma sm90/wgmma".split()),
     )
     line = [
         *(compiler, "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"),

@@ -51,7 +51,7 @@ def test_workers_fall_asleep_while_the_parent_looks_for_sleeping_ones() -> None:
 
 
 def hold_the_lock(queue: WorkQueue, pipe: Any) -> None:
-    with queue._locked(None):
+    with queue._locked():
         pipe.send("held")
         time.sleep(60)
 
