@@ -150,9 +150,9 @@ def concatenate(
     slice wrote there is not copied. ``Slice.batch`` checks whether the slices match.
     """
     parts = [part for part in slices if part.structure is not None and part.samples]
+    if len(parts) < 2:
+        return parts[0] if parts else Slice()
     total = sum(part.samples for part in parts)
-    if not parts:
-        return Slice()
     found = [part.structure for part in parts if part.structure is not None]
     known = [part.indices for part in parts if part.indices is not None]
     indices = np.concatenate(known) if known else None
@@ -203,8 +203,8 @@ def _joined(kinds: list[str], pieces: list[Any], whole: Any) -> tuple[str, Any]:
     kind = kinds[0] if len(several) == 1 else "array"
     if "uneven" in several and several <= {"array", "uneven"}:
         kind = "uneven"
-    if whole is not None or len(pieces) == 1:
-        return kind, pieces[0] if whole is None else whole
+    if whole is not None:
+        return kind, whole
     arrays = all(isinstance(piece, np.ndarray) for piece in pieces)
     if arrays and len({(piece.shape[1:], piece.dtype) for piece in pieces}) == 1:
         return kind, np.concatenate(pieces)

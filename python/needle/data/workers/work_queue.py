@@ -8,6 +8,7 @@ the results.
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
 ANY_WORKER = -1
 _STATE, _OWNER = 0, 1
 _LOCK_SECONDS = 10.0  # timeout of the parent; workers hold the lock for microseconds
+_YIELD_SECONDS = 1e-3  # The shortest sleep takes ten times as long as a worker holds the lock.
 
 
 class Entry(NamedTuple):
@@ -164,12 +166,15 @@ class WorkQueue:
 
 
 def _lock_within(fd: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < seconds:
         with suppress(BlockingIOError, PermissionError):  # another process holds the lock
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(50e-6)
+        if waited < _YIELD_SECONDS:
+            os.sched_yield()
+        else:
+            time.sleep(50e-6)
     raise WorkerError(
         "DataLoader: a worker process was stopped while it held the lock of the work "
         "queue; continue it (SIGCONT), or close the loader"
