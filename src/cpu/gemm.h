@@ -56,14 +56,14 @@ using OneRun = std::integral_constant<Index, 1>;
 // one per row of the tile, to `length` elements that are `step` apart. A row of matmul is one run;
 // a patch of conv2d has one run of channels per tap. b has rows of V vectors, `b_stride` apart.
 // `runs` is a number, or OneRun, which needs fewer registers.
-template <class T, int R, int V = 2, Index kLength = kPartial, class Runs>
+template <class T, int R, int V = 2, class Runs>
 [[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
                                  Index b_stride, const TileOut<T>& out) {
   prefetch_tile<T, R>(out);
   Vector<T> acc[R][V] = {}, total[R][V];
   asm("" : "=m"(total));  // silences a warning: end_partial writes it before it is read
   const Index k = runs * length;
-  Index left = k, room = partial_of(k, kLength);
+  Index left = k, room = partial_of(k);
   for (Index run = 0; run < runs; ++run, a += R) {
     const T* rows[R];
 #pragma GCC unroll 16
@@ -71,8 +71,8 @@ template <class T, int R, int V = 2, Index kLength = kPartial, class Runs>
     Index offset = 0;
     for (Index rest = length, n = 0; rest > 0; rest -= n, left -= n, room -= n) {
       if (room == 0) {
-        end_partial<T, R, V>(acc, total, left + kLength == k);
-        room = partial_of(left, kLength);
+        end_partial<T, R, V>(acc, total, left + kPartial == k);
+        room = partial_of(left);
       }
       n = smaller(rest, room);
       for (Index p = 0; p < n; ++p, b += b_stride, offset += step) {
@@ -80,7 +80,7 @@ template <class T, int R, int V = 2, Index kLength = kPartial, class Runs>
       }
     }
   }
-  if (partial_of(k, kLength) < k) add_total<T, R, V>(acc, total);
+  if (partial_of(k) < k) add_total<T, R, V>(acc, total);
   store_tile<T, R>(acc, out);
 }
 

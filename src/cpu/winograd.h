@@ -81,13 +81,10 @@ void multiply_frequencies(const Winograd<T>& w, Index first, Index last, Index t
         const T* panel = weights + f * w.weights_step + j * w.inputs() + k * width;
         with_tile<T>(height, width, [&]<int R, int V>() {
           for (Index i = 0; i < tiles; i += R) {
-            const T* rows[R];
-            for (Index r = 0; r < R; ++r) {
-              rows[r] = rows_of + smaller(i + r, tiles - 1) * w.source.size + k;
-            }
-            rows_tile<T, R, V, kFrequencyPartial>(
-                OneRun{}, smaller(B::KC, w.inputs() - k), rows, 1, panel, width,
-                {sums + f * w.sums_step + i * w.sums_size + j, w.sums_size, 1, R, width, k > 0});
+            frequency_tile<T, R, V>(smaller(B::KC, w.inputs() - k), rows_of + i * w.source.size + k,
+                                    w.source.size, One{}, panel, width,
+                                    sums + f * w.sums_step + i * w.sums_size + j, w.sums_size,
+                                    k > 0);
           }
         });
       }

@@ -14,9 +14,38 @@ namespace {
 constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 
 // The number of products in a partial sum of a frequency. The output transform multiplies the
-// rounding errors of these sums by about 4.5, so they are shorter than in other products, which
-// costs at most 7 % of the speed.
-constexpr Index kFrequencyPartial = 16;
+// rounding errors of these sums by about 4.5, so they are shorter than in other products.
+constexpr Index kFrequencyPartial = 20;
+
+using One = std::integral_constant<Index, 1>;
+
+// Computes a tile of a product at one frequency, R rows of V vectors, and stores it in `out`, or
+// adds it there. Element (row, p) of A is a[row * row_step + p * step]; B has k rows, `b_stride`
+// apart. The tile is stored as a whole: `out` has room for rows beyond the product's last one,
+// whose values are never read.
+template <class T, int R, int V, class RowStep, class Step>
+[[gnu::noinline]] void frequency_tile(Index k, const T* a, RowStep row_step, Step step, const T* b,
+                                      Index b_stride, T* out, Index out_stride, bool add) {
+  for (Index i = 0; i < R; ++i) __builtin_prefetch(out + i * out_stride, 1);
+  Vector<T> acc[R][V] = {}, total[R][V];
+  asm("" : "=m"(total));  // silences a warning: end_partial writes it before it is read
+  for (Index left = k, n = 0; left > 0; left -= n) {
+    if (left < k) end_partial<T, R, V>(acc, total, left + kFrequencyPartial == k);
+    n = partial_of(left, kFrequencyPartial);
+    for (Index p = 0; p < n; ++p, a += step, b += b_stride) {
+      outer_product<T, R>(acc, b, [a, row_step](int i) { return a[i * row_step]; });
+    }
+  }
+  if (partial_of(k, kFrequencyPartial) < k) add_total<T, R, V>(acc, total);
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i, out += out_stride) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      T* to = out + v * Blocking<T>::W;
+      store<T>(to, add ? load(to) + acc[i][v] : acc[i][v]);
+    }
+  }
+}
 
 // Returns true if the taps are those of a 3 x 3 kernel without gaps and of stride 1, in any order.
 [[maybe_unused]] bool is_three_by_three(const Tap* taps, Index count, const Grid& grid) {

@@ -67,11 +67,8 @@ void multiply_tiles(const TileSource<T>& x, const TileSource<T>& grad, Index til
       for (Index c = 0, n = 0; c < inputs; c += n) {
         n = tile_rows<T>(inputs - c);
         with_tile<T>(n, width, [&]<int R, int V>() {
-          const T* rows[R];
-          for (Index r = 0; r < R; ++r) rows[r] = seen + smaller(c + r, inputs - 1);
-          rows_tile<T, R, V, kFrequencyPartial>(
-              OneRun{}, tiles, rows, x.size, grads + o, grad.size,
-              {sums + c * outputs + o, outputs, 1, R, width, add});
+          frequency_tile<T, R, V>(tiles, seen + c, One{}, x.size, grads + o, grad.size,
+                                  sums + c * outputs + o, outputs, add);
         });
       }
     }
