@@ -6,10 +6,9 @@ from typing import Any
 
 from .. import ops
 from ..autograd import Tensor
+from ..ops.adaptive_pooling import Grid
 from ..shapes import Size
 from .module import Module
-
-Grid = int | None | tuple[int | None, int | None]
 
 
 class _Pool(Module):

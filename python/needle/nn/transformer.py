@@ -14,7 +14,7 @@ from ..autograd import Tensor
 from ..errors import ShapeError, UnknownNameError, check_callables
 from ..shapes import shape_of
 from .activations import ReLU
-from .attention import AttentionLayer, MultiheadAttention
+from .attention import AttentionLayer, Mask, MultiheadAttention
 from .containers import Residual, Sequential
 from .dropout import Dropout
 from .embedding import Embedding
@@ -22,7 +22,6 @@ from .linear import Linear
 from .module import Module
 from .normalization import LayerNorm, LayerNorm1d
 
-Mask = Any
 Function = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Function] = {"relu": ops.relu, "gelu": ops.gelu}
 

@@ -8,7 +8,7 @@ from ..dtypes import is_floating
 from ..shapes import normalize_axes, normalize_axis, product, shape_of
 from .indexing import GetItem
 from .padding import Pad
-from .reduction import expanded, sum_dtype
+from .reduction import Reduction, expanded, sum_dtype
 from .registry import Array, Axes, LinearOp, op
 from .shape import flip, permute, reshape
 
@@ -98,13 +98,10 @@ def cumprod(a: Tensor, axis: int) -> Tensor:
     return CumProd(normalize_axis("cumprod", axis, len(a.shape)))(a)
 
 
-class Prod(TensorOp):
+class Prod(Reduction):
     """Product over axes: ``prod``."""
 
     reads = (0,)
-
-    def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
-        self.axes, self.keepdims = axes, keepdims
 
     def compute(self, a: Array) -> Array:
         axes = normalize_axes("prod", self.axes, a.ndim)

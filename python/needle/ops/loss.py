@@ -12,7 +12,7 @@ from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorOp
 from ..shapes import normalize_axes, normalize_axis, reduced_shape
 from .elementwise import as_floating, exp
-from .reduction import filled_axes, summation
+from .reduction import Reduction, filled_axes, summation
 from .registry import Array, Axes, op
 from .shape import reshape
 
@@ -70,13 +70,10 @@ def logsoftmax(a: Tensor, *, axis: int = -1) -> Tensor:
     return LogSoftmax(axis)(a)
 
 
-class LogSumExp(TensorOp):
+class LogSumExp(Reduction):
     """Logarithm of the sum of exponentials over axes: ``logsumexp``."""
 
     reads = (0, "result")
-
-    def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
-        self.axes, self.keepdims = axes, keepdims
 
     def compute(self, a: Array) -> Array:
         a = as_floating(a)

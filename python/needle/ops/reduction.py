@@ -43,14 +43,16 @@ def filled_axes(name: str, shape: Shape, axes: Axes) -> Shape:
     return found
 
 
-class _Reduction(TensorOp):
+class Reduction(TensorOp):
+    """Base class of ops that reduce axes."""
+
     name = "reduction"
 
     def __init__(self, axes: Axes = None, keepdims: bool = False) -> None:
         self.axes, self.keepdims = axes, keepdims
 
 
-class Summation(_Reduction):
+class Summation(Reduction):
     """Sum over axes: ``summation``."""
 
     reads = ()
@@ -80,7 +82,7 @@ def summation(a: Tensor, axes: Axes = None, keepdims: bool = False) -> Tensor:
     return Summation(axes, keepdims)(a)
 
 
-class _Extremum(_Reduction):
+class _Extremum(Reduction):
     reads = (0, "result")
 
     def compute(self, a: Array) -> Array:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..samples.buffer_pool import empty
-
-Array = npt.NDArray[Any]
+from ..samples.native_kernels import Array
 
 
 class Gathering:

@@ -15,15 +15,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import DataError
 from ..datasets.dataset import Dataset, fetch_of, in_memory_of, sample_spec_of
 from ..datasets.decode_size import decode_notes, decoded_for, needed_by
-from ..samples.native_kernels import gather_rows
+from ..samples.native_kernels import Array, gather_rows
 from ..samples.pytree import LEAF, Field, Structure, first_field, flatten, with_first
 from ..samples.random_source import LOADER_STREAM, PART_STREAM, reseed_globals
-from ..samples.ticket import NO_SAMPLE, Ticket, check_indices, highest
+from ..samples.ticket import NO_SAMPLE, Indices, Ticket, check_indices, highest
 from ..samples.timing import Clock
 from ..transforms.base import row_fields
 from ..transforms.compile import Chain, placed, spec_of
@@ -31,9 +30,6 @@ from ..transforms.execute import Destination, Images, PlacedTransform, fitting
 from .collate import Slice, collate_slice, default_collate, place, stack
 from .fetch import Progress, Reader, Samples, may_draw
 from .gathering import Gathering
-
-Array = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -243,7 +239,7 @@ class Pipeline:
         in_place = tuple(leaf is work.rows(i) for i, leaf in enumerate(leaves))
         return Slice(_rows_structure(len(leaves)), leaves, len(where), in_place)
 
-    def _checked(self, ticket: Ticket) -> Integers:
+    def _checked(self, ticket: Ticket) -> Indices:
         """Return the ticket's indices; an IndexError for a bad index affects this batch only."""
         run, length = ticket.run, len(self.dataset)
         if run is not None and run.once("highest", lambda: highest(run.indices)) < length:
@@ -325,7 +321,7 @@ class Pipeline:
                 part = _as_slice(self.collate(found.samples), len(found.samples), work)
         return self._with_indices(part, np.array(found.indices))
 
-    def _with_indices(self, part: Slice, indices: Integers) -> Slice:
+    def _with_indices(self, part: Slice, indices: Indices) -> Slice:
         if self._notes_indices:
             part.indices = indices
         return part

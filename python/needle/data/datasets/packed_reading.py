@@ -17,18 +17,17 @@ from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import DataError
 from ..formats.arrow_columns import Column, Description, arrow_fields, pyarrow
 from ..formats.decoding import decode
 from ..formats.files import MAX_METADATA, open_file
+from ..samples.native_kernels import Array
 from ..samples.ticket import check_indices
 from .dataset import ItemTransform
 from .decode_size import ScaledDecoding
 from .indexing import Indices, check_index, several
 
-Array = npt.NDArray[Any]
 MARK = b"ARROW1"
 
 

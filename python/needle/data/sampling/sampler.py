@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...errors import check_at_least
 from ...torch_names import PointsToKeywords
-
-Indices = npt.NDArray[np.int64]
+from ..samples.ticket import Indices as Indices
 
 
 class Sampler(PointsToKeywords):

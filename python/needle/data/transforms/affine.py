@@ -12,14 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...backends import philox
 from .arguments import check_common, fill_value, finite, height_width, interval, method_number
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
-
-Range = tuple[float, float]
-Floats = npt.NDArray[np.float64]
+from .base import Floats, Image, ImageSpec, ImageTransform, Range, Rows, Sizes
 
 FRACTION_BITS = 11
 _FAR = 2.0**40  # coordinates beyond this limit lie outside any image

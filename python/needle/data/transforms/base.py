@@ -21,9 +21,12 @@ from ..samples.pytree import Field
 from ..samples.random_source import check_weights, drawn_by_weight, draws, weight_edges
 
 Image = npt.NDArray[Any]
-Rows = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
+Rows = Floats
 Sizes = npt.NDArray[np.int64]
 Size = tuple[int, int]
+Range = tuple[float, float]
+"""The least and the greatest value of a parameter."""
 
 OPAQUE_STREAMS = 64
 """The number of streams reserved for a callable that does not declare its own number."""

@@ -10,16 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ...backends import philox
 from ...errors import DTypeError, ShapeError
 from .affine import between, each
 from .arguments import check_colours, check_common, colour_range, finite, height_width, interval
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes, Step, any_size
-
-Floats = npt.NDArray[np.float64]
-Range = tuple[float, float]
+from .base import Floats, Image, ImageSpec, ImageTransform, Range, Rows, Sizes, Step, any_size
 
 LUMA = (0.299, 0.587, 0.114)
 # A quarter turn of (I, Q) in the YIQ colour space of 1953 (NTSC), expressed as a matrix on (R, G,

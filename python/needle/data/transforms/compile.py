@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..samples import native_kernels as native
+from ..samples.native_kernels import Array
 from ..samples.ticket import Ticket
 from .base import Compose, ImageSpec, OneOf, Step, Transform, image_spec, output_of, streams_of
 from .execute import (
@@ -34,9 +34,6 @@ from .execute import (
     varies,
 )
 from .executors import device_executor
-
-Array = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
 
 LAST_STEP = "permute"
 """The step that permutes the axes; a kernel applies it as the order in which it writes."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...backends import philox
 from .arguments import check_common, fill_value, height_width, interval, size_pair
-from .base import Image, ImageSpec, ImageTransform, Rows, Sizes
-from .resize import BOX_TRIES, Range, random_boxes
+from .base import Image, ImageSpec, ImageTransform, Range, Rows, Sizes
+from .resize import BOX_TRIES, random_boxes
 
 
 class _Erasing(ImageTransform):

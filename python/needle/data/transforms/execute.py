@@ -17,16 +17,13 @@ import numpy.typing as npt
 
 from ..samples import native_kernels
 from ..samples.buffer_pool import empty
+from ..samples.native_kernels import Array
 from ..samples.pytree import tag_sample
 from ..samples.random_source import keyed, reseed_globals
-from ..samples.ticket import Ticket
+from ..samples.ticket import Indices, Ticket
 from .arguments import in_colour_range
-from .base import ImageSpec, OneOf, Step, output_of
+from .base import ImageSpec, OneOf, Rows, Sizes, Step, output_of
 from .executors import DeviceExecutor, Executor, device_executor
-
-Array = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float64]
 
 FILLING = ("crop", "affine", "erase")
 """Steps with the value of erased pixels, or of pixels outside the image, as last constant."""
@@ -72,7 +69,7 @@ class Segment:
     kind: str
     parts: tuple[PlacedTransform, ...]
     output: ImageSpec | None
-    kept: dict[int, tuple[Integers, Rows]] = field(default_factory=dict)
+    kept: dict[int, tuple[Sizes, Rows]] = field(default_factory=dict)
     """Cached parameters and the image sizes they are valid for, keyed by the part's index."""
 
     @cached_property
@@ -93,7 +90,7 @@ class Images:
     """The images of a batch: an array ``(N, ...)`` with rows ``indices`` (None: all), or a list."""
 
     pixels: Array | list[Any]
-    indices: Integers | None = None
+    indices: Indices | None = None
 
     def __len__(self) -> int:
         return len(self.pixels if self.indices is None else self.indices)
@@ -106,7 +103,7 @@ class Images:
             for index in self.indices:
                 yield self.pixels[index]
 
-    def sizes(self) -> Integers:
+    def sizes(self) -> Sizes:
         """Return the heights and widths, int64 ``(n, 2)``."""
         if isinstance(self.pixels, np.ndarray):
             return same_sizes(*self.size(), len(self))
@@ -158,7 +155,7 @@ def run_on_device(
 
 
 @lru_cache(maxsize=64)
-def same_sizes(height: int, width: int, count: int) -> Integers:
+def same_sizes(height: int, width: int, count: int) -> Sizes:
     """Return the sizes of ``count`` images of equal size, read-only int64 ``(count, 2)``."""
     sizes = np.full((count, 2), (height, width), np.int64)
     sizes.setflags(write=False)
@@ -250,7 +247,7 @@ class _Drawn:
     part: PlacedTransform
     rows: Rows
     chosen: npt.NDArray[np.bool_] | None
-    sizes: Integers
+    sizes: Sizes
 
     @cached_property
     def for_all(self) -> Rows:
@@ -281,8 +278,8 @@ def _drawn(segment: Segment, images: Images, ticket: Ticket) -> _Draws:
     return _Draws(entries, ticket.row)
 
 
-def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
-    chosen: dict[int, Integers] = {}
+def _draw(segment: Segment, sizes: Sizes, ticket: Ticket) -> list[_Drawn]:
+    chosen: dict[int, Indices] = {}
     drawn = []
     for place, part in enumerate(segment.parts):
         mask = _mask(part.choices, sizes, ticket, chosen) if part.choices else None
@@ -291,7 +288,7 @@ def _draw(segment: Segment, sizes: Integers, ticket: Ticket) -> list[_Drawn]:
     return drawn
 
 
-def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows:
+def _rows(segment: Segment, place: int, sizes: Sizes, ticket: Ticket) -> Rows:
     """Return the parameters of a part, from the cache if it draws no random numbers."""
     part = segment.parts[place]
     transform = part.transform
@@ -307,7 +304,7 @@ def _rows(segment: Segment, place: int, sizes: Integers, ticket: Ticket) -> Rows
 
 
 def _mask(
-    choices: Sequence[Choice], sizes: Integers, ticket: Ticket, known: dict[int, Integers]
+    choices: Sequence[Choice], sizes: Sizes, ticket: Ticket, known: dict[int, Indices]
 ) -> npt.NDArray[np.bool_] | None:
     mask = None
     for choice in choices:
@@ -319,7 +316,7 @@ def _mask(
     return mask
 
 
-def _sizes_after(part: PlacedTransform, sizes: Integers) -> Integers:
+def _sizes_after(part: PlacedTransform, sizes: Sizes) -> Sizes:
     """Return the first two sizes of each image after a transform."""
     # an image that is masked out keeps its size
     if part.choices or part.spec is None or not len(sizes):

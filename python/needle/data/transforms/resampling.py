@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .base import Image
+from .base import Floats, Image
 
 Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 WEIGHT_BITS, LINE_SHIFT = 14, 7
 OUT_SHIFT = 2 * WEIGHT_BITS - LINE_SHIFT

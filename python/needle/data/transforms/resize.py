@@ -16,10 +16,8 @@ import numpy.typing as npt
 from ...backends import philox
 from .affine import between, each
 from .arguments import check_common, height_width, interval, method_number, size_pair
-from .base import Image, ImageSpec, ImageTransform, Rows, Size, Sizes
+from .base import Image, ImageSpec, ImageTransform, Range, Rows, Size, Sizes
 from .resampling import scaled
-
-Range = tuple[float, float]
 
 BOX_TRIES = 10
 

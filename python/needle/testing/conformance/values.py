@@ -13,11 +13,9 @@ import numpy as np
 from ...backends.base import Scalar
 from ...backends.numpy_functions import unary
 from ...dtypes import COMPUTE_DTYPES, DType, int32, int64, is_floating, is_integer
-from ...shapes import product
+from ...shapes import Shape, product
 from .case import as_tuple
 from .placement import HostArray
-
-Shape = tuple[int, ...]
 
 INTEGERS = tuple(dtype for dtype in COMPUTE_DTYPES if is_integer(dtype))
 FLOATS = tuple(dtype for dtype in COMPUTE_DTYPES if is_floating(dtype))
