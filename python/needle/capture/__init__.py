@@ -54,6 +54,8 @@ class Captured(Generic[P, R]):
         # Signatures that run eagerly, with the objects that they identify by id.
         self._refused: dict[Any, list[Any]] = {}
         self._unused_recordings = 0
+        self._lock = threading.Lock()
+        """Held while ``programs`` is changed, since several threads may call the function."""
         self._eager = BACKEND != "nd"
         self._warned: set[str] = set()
         functools.update_wrapper(self, function)
@@ -92,7 +94,8 @@ class Captured(Generic[P, R]):
         if self._eager or current.recorder is not None:
             return self.function(*args, **keywords)
         leaves: list[Any] = []
-        key = (recording.on, signature(args, leaves), signature(keywords, leaves))
+        given = signature(args, leaves)
+        key = (recording.on, given, signature(keywords, leaves) if keywords else None)
         call = StepCall(
             self.function, args, keywords, key, leaves, self._roots, self.options, always_check
         )
@@ -106,9 +109,7 @@ class Captured(Generic[P, R]):
 
     def _replay(self, call: StepCall) -> R:
         """Replay the most recent recording that matches; raise StaleRecordingError if none does."""
-        reason = StaleRecordingError(
-            "no call repeats the arguments of an earlier one; pass numbers as Tensors"
-        )
+        reason: StaleRecordingError | None = None
         for program in reversed(self.programs):
             if program.key != call.key:
                 continue
@@ -127,12 +128,15 @@ class Captured(Generic[P, R]):
             self._unused_recordings = 0
             self.replays += 1
             return result
-        raise reason
+        raise reason or StaleRecordingError(
+            "no call repeats the arguments of an earlier one; pass numbers as Tensors"
+        )
 
     def _keep(self, program: Program) -> None:
         """Make a program the most recently used one; the least recently used ones go."""
-        others = [other for other in self.programs if other is not program]
-        self.programs = [*others, program][-self.options.recordings :]
+        with self._lock:
+            others = [other for other in self.programs if other is not program]
+            self.programs = [*others, program][-self.options.recordings :]
 
     def _checked(self, program: Program, call: StepCall) -> R:
         """Return the result of the step itself after comparing a replay with it."""
@@ -154,7 +158,8 @@ class Captured(Generic[P, R]):
             self._warn(reason)
         elif refused is not None:
             self._refuse(call, refused)
-            self.programs = [other for other in self.programs if other.key != call.key]
+            with self._lock:
+                self.programs = [other for other in self.programs if other.key != call.key]
         program.checked = program.calls
         return result
 
