@@ -10,7 +10,7 @@ import numpy as np
 from ..autograd import Tensor
 from ..errors import NeedleError
 from ..ndarray import NDArray
-from .guards import PLAIN_TYPES, fact
+from .guards import PLAIN_TYPES, array_in, fact
 
 
 class CaptureWarning(UserWarning):
@@ -56,17 +56,15 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
+    """Return the layout of the last leaf, and which leaf has its buffer first, and how far off."""
     handle, shape, strides, offset, dtype = array.view
-    return shape, strides, dtype, array.device.name, *_same_buffer(handle, offset, leaves)
-
-
-def _same_buffer(handle: Any, offset: int, leaves: list[Any]) -> tuple[int, int]:
-    """Return the first leaf on this buffer, and this view's offset relative to that leaf."""
-    for i, leaf in enumerate(leaves):
-        array = leaf.cached_data if isinstance(leaf, Tensor) else leaf
-        if isinstance(array, NDArray) and array.view.handle is handle:
-            return i, offset - array.view.offset
-    raise AssertionError("the array itself is the last leaf")
+    first, start = len(leaves) - 1, offset
+    for i in range(first):
+        other = array_in(leaves[i])
+        if other is not None and other.view.handle is handle:
+            first, start = i, other.view.offset
+            break
+    return shape, strides, dtype, array.device.name, first, offset - start
 
 
 def function_name(function: Any) -> str:
