@@ -72,7 +72,7 @@ def shape_with(op: str, x: Any, layout: str, *ndims: int, remedy: str = "reshape
 
 def _can_be_key(value: Any) -> bool:
     """Return True for plain ints and tuples of them; as keys, 1.0 and True would be equal to 1."""
-    return type(value) is int or (type(value) is tuple and _INTS.issuperset(map(type, value)))
+    return (type(value) is tuple and _INTS.issuperset(map(type, value))) or type(value) is int
 
 
 def as_shape(op: str, shape: Any) -> Shape:

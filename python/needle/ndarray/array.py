@@ -332,7 +332,7 @@ def as_array(op: str, x: Any) -> NDArray:
 
 def same_device(op: str, a: NDArray, b: NDArray) -> None:
     """Raise DeviceError when the arrays are on different devices."""
-    if a.device != b.device:
+    if a.device is not b.device and a.device != b.device:
         raise DeviceError(
             f"{op}: operands must be on one device, got {a.device} and {b.device}; "
             f"make both with the same device=, or move one with .to(device)"

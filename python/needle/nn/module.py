@@ -20,7 +20,7 @@ import numpy as np
 from ..array_namespace import Device
 from ..array_namespace import device as as_device
 from ..autograd import Tensor, as_operand
-from ..dtypes import as_dtype, is_floating, unmasked
+from ..dtypes import as_dtype, is_floating, is_storage, unmasked
 from ..errors import CheckpointError, DTypeError, warn_caller
 from ..ops.elementwise import as_stored
 from ..shapes import product
@@ -44,6 +44,8 @@ def operands(x: Any, *parameters: Any) -> tuple[Any, ...]:
     float32.
     """
     x = as_operand(x, *parameters[:1])
+    if not is_storage(x.dtype):
+        return x, *parameters
     return x, *(p if p is None else as_stored(p, x) for p in parameters)
 
 

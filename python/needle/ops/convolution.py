@@ -119,8 +119,8 @@ class Conv2d(_Convolution):
         if not bias:
             grad = relu_grad(out_grad, node)
             return self._for_x(grad, x, weight), self._for_weight(grad, x, weight)
-        grads = BiasReLUGrad(bias[0].shape, channel=1)(out_grad, node)
-        return self._for_x(grads[0], x, weight), self._for_weight(grads[0], x, weight), grads[1]
+        grad, bias_grad = BiasReLUGrad(bias[0].shape, channel=1)(out_grad, node)
+        return self._for_x(grad, x, weight), self._for_weight(grad, x, weight), bias_grad
 
 
 @op(Conv2d)

@@ -6,6 +6,7 @@ Indexing is in ``indexing``; the tuples that ``split`` returns are in ``tuples``
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..array_namespace import array_api as xp
 from ..autograd import Tensor, TensorTuple, TensorTupleOp
@@ -151,20 +152,25 @@ class Transpose(LinearOp):
         self.axes = axes
 
     def compute(self, a: Array) -> Array:
-        ndim = len(a.shape)
         axes = (-2, -1) if self.axes is None else as_int_tuple("transpose", "axes", self.axes)
         if len(axes) != 2:
             raise ShapeError(
                 f"transpose: exactly two axes must be given, got {self.axes}; use permute for more"
             )
-        first, second = (normalize_axis("transpose", axis, ndim or 1) for axis in axes)
-        order = list(range(ndim))
-        if ndim:
-            order[first], order[second] = second, first
-        return xp.permute_dims(a, tuple(order))
+        return xp.permute_dims(a, _swapped(axes, len(a.shape)))
 
     def gradient(self, out_grad: Tensor, node: Tensor) -> Tensor:
         return transpose(out_grad, self.axes)
+
+
+@lru_cache(1024)
+def _swapped(axes: Shape, ndim: int) -> Shape:
+    """Return the order of ``ndim`` axes in which two of them are exchanged."""
+    first, second = (normalize_axis("transpose", axis, ndim or 1) for axis in axes)
+    order = list(range(ndim))
+    if ndim:
+        order[first], order[second] = second, first
+    return tuple(order)
 
 
 @op(Transpose, methods=["transpose"])
