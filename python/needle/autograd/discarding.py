@@ -70,7 +70,7 @@ def _discard(node: Any) -> bool:
     unread = [
         i
         for i, (source, data) in enumerate(zip(inputs, arrays, strict=True))
-        if source.saved is not None and _is_unread(source, data) and not reads(i, node)
+        if source.saved is not None and not reads(i, node) and _is_unread(source, data)
     ]
     if not unread:
         return False

@@ -449,10 +449,10 @@ def _backward_releasing(
     def record(node: Value, grad: Any) -> None:
         # A separate node, because an op may pass one gradient object to several inputs.
         kind: Any = Tensor if isinstance(grad, Tensor) else TensorTuple
-        recorded = kind.make_const(grad)
+        recorded = kind.make_const(grad, requires_grad=True)
         position = tape.position[node]
         recorded.op = ReplayedGradient(tape, position, tape.leaves)
-        recorded.inputs, recorded.requires_grad = tape.leaves, True
+        recorded.inputs = tape.leaves
         if node.op is None:
             note_tape(node, tape, position, visit is not _set_grad)
         visit(node, recorded)

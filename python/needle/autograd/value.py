@@ -108,7 +108,7 @@ class Value:
         if evaluation.lazy and value.op is not None:
             value.saved = [[source.cached_data for source in inputs], None, now()]
             return value
-        arrays = _arrays_of(inputs)
+        arrays = _arrays_of(inputs, value.op is not None)
         data = op.compute(*arrays)
         if type(data) is not NDArray:  # saves a call in the common case
             data = as_array(data)
@@ -134,14 +134,14 @@ class Value:
         return HookHandle(self.hooks, key)
 
 
-def _arrays_of(inputs: Sequence[Value]) -> list[Any]:
-    """Return the arrays of ``inputs``; free values that only their computation needed."""
+def _arrays_of(inputs: Sequence[Value], recorded: bool) -> list[Any]:
+    """Return the arrays of ``inputs``; a recorded node frees what only their computation needed."""
     arrays = []
     for source in inputs:
         data = source.cached_data
         if type(data) is not NDArray:
             data = source.realize_cached_data()
-        elif source.op is not None and data.size >= SMALLEST:
+        elif recorded and source.op is not None and data.size >= SMALLEST:
             discard_inputs(source)
         arrays.append(data)
     return arrays
