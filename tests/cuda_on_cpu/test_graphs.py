@@ -6,16 +6,16 @@ kernels reported at the operation that caused them.
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import needle
-from needle import nn
 from needle.backends import View
 from tests.cuda_on_cpu import emulated
+from tests.small_training import Training, assert_same
 
 pytestmark = emulated.NEEDED
 F32 = np.dtype("float32")
@@ -32,60 +32,6 @@ def waiting() -> Iterator[None]:
     emulated.module.set_synchronous(True)
     yield
     emulated.module.set_synchronous(False)
-
-
-class Training:
-    """A small network with all operations that need temporaries, and a training step."""
-
-    def __init__(self, device: Any, captured: bool, **options: Any) -> None:
-        np.random.seed(0)
-        self.device = device
-        self.model = nn.Sequential(
-            nn.Conv(1, 3, 3, device=device),
-            nn.ReLU(),
-            nn.BatchNorm2d(3, device=device),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Dropout(0.25),
-            nn.Linear(3 * 3 * 3, 10, device=device),
-        )
-        self.optimizer = needle.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
-        self.loss = nn.SoftmaxLoss()
-        self.step: Any = (
-            needle.capture(self.train, state=[self.model, self.optimizer], **options)
-            if captured
-            else self.train
-        )
-
-    def train(self, x: needle.Tensor, y: needle.Tensor) -> needle.Tensor:
-        self.optimizer.reset_grad()
-        loss = self.loss(self.model(x), y)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def steps(self, count: int, between: Callable[[], Any] = list) -> list[needle.Tensor]:
-        """Return the losses, kept on the device."""
-        np.random.seed(1)
-        found, disturbing = [], []
-        for _ in range(count):
-            images = np.random.rand(4, 1, 6, 6).astype("float32")
-            x = needle.Tensor(images, device=self.device)
-            y = needle.Tensor(np.random.randint(0, 10, 4), device=self.device)
-            found.append(self.step(x, y))
-            disturbing.append(between())
-        return found
-
-    def state(self) -> list[np.ndarray]:
-        grads = [p.grad.numpy() for p in self.model.parameters()]
-        return [*(value.numpy() for value in self.model.state_dict().values()), *grads]
-
-
-def assert_same(a: Training, b: Training, losses: Any) -> None:
-    for one, other in zip(*losses, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-    for left, right in zip(a.state(), b.state(), strict=True):
-        np.testing.assert_array_equal(left, right)
 
 
 def test_graphs_give_the_bits_of_the_eager_step(device: Any) -> None:

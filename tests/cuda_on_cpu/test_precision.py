@@ -14,7 +14,7 @@ from needle.errors import UnknownNameError
 from needle.shapes import Geometry
 from tests.cuda_on_cpu import emulated
 from tests.cuda_on_cpu.test_backend import array
-from tests.cuda_on_cpu.test_graphs import Training
+from tests.small_training import Training
 
 pytestmark = emulated.NEEDED
 
