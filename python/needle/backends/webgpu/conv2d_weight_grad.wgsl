@@ -12,12 +12,7 @@ fn prepare(z: i32) {
 fn left_at(row: i32, k: i32) -> T {
   let i = piece * P[0].y + k;
   if (i >= P[9].y) { return T(0); }
-  let to = pixel(i, P[5].z, P[5].w);
-  let tap = pixel(row, P[6].y, P[6].z);
-  let h = to.y * P[7].x - P[7].z + tap.x * P[8].x;
-  let w = to.z * P[7].y - P[7].w + tap.y * P[8].y;
-  if (h < 0 || w < 0 || h >= P[5].x || w >= P[5].y) { return T(0); }
-  return load(a[P[1].x + dot4(vec4<i32>(to.x, h, w, group * P[6].z + tap.z), P[2])]);
+  return image_at(pixel(i, P[5].z, P[5].w), pixel(row, P[6].y, P[6].z));
 }
 
 fn right_at(k: i32, column: i32) -> T {

@@ -1,7 +1,8 @@
 // cross_entropy computes the loss of a row.
 fn run(i: i32) {
-  let shift = largest(i);
-  let logarithm = math_log(total_of(i, shift));
+  let at = P[1].x + i * P[2].x;
+  let shift = maximum_of(at);
+  let logarithm = math_log(sum_of_exp(at, shift));
   let label = bitcast<i32>(b[P[1].y + i * P[2].y]);
   var loss = -(load(u32(P[3].z)) * ((logit(i, label) - shift) - logarithm));
   if (P[3].w != 0) {
@@ -9,5 +10,5 @@ fn run(i: i32) {
     for (var j = 0; j < P[0].z; j++) { sum += (logit(i, j) - shift) - logarithm; }
     loss -= load(u32(P[3].w)) * sum;
   }
-  out[P[1].z + i * P[2].z] = store(loss);
+  out[P[3].x + i * P[2].z] = store(loss);
 }

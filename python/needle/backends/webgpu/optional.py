@@ -171,22 +171,21 @@ class WebGpuBackend(StepKernels):
 
     def cross_entropy(self, logits: View, labels: View, out: View, smoothing: float) -> None:
         n, classes = logits.shape
-        parameters = [0, classes, logits.offset, labels.offset, out.offset, 0]
+        parameters = [0, classes, logits.offset, labels.offset, logits.strides[1], 0]
         parameters += [logits.strides[0], labels.strides[0], out.strides[0], 0]
-        parameters += [logits.strides[1], 0, *words(1 - smoothing, smoothing / classes)]
+        parameters += [out.offset, 0, *words(1 - smoothing, smoothing / classes)]
         views = (out, logits, labels)
-        self._threads("cross_entropy", n, logits.dtype, views, parameters, "logits")
+        self._threads("cross_entropy", n, logits.dtype, views, parameters, "row_exp", "logits")
 
     def cross_entropy_grad(
         self, grad: View, logits: View, labels: View, out: View, smoothing: float
     ) -> None:
         n, classes = logits.shape
-        parameters = [0, classes, logits.offset, labels.offset, out.offset, grad.offset]
+        parameters = [0, classes, logits.offset, labels.offset, logits.strides[1], out.strides[1]]
         parameters += [logits.strides[0], labels.strides[0], out.strides[0], grad.strides[0]]
-        parameters += [logits.strides[1], out.strides[1]]
-        parameters += words(1 - smoothing, smoothing / classes)
+        parameters += [out.offset, grad.offset, *words(1 - smoothing, smoothing / classes)]
         views = (out, logits, labels, grad)
-        self._threads("cross_entropy_grad", n, logits.dtype, views, parameters, "logits")
+        self._threads("cross_entropy_grad", n, logits.dtype, views, parameters, "row_exp", "logits")
 
     # ---- rows by index -----------------------------------------------------------------------
 

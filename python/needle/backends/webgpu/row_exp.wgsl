@@ -1,5 +1,5 @@
-// Functions for the largest element of a row of a, and for the sum of its exponentials. The
-// parameters are those of rows.wgsl.
+// Functions for the largest element of a row of a, and for the sum of its exponentials. P[0].z:
+// elements of a row, P[1].z: their stride.
 fn maximum_of(at: i32) -> T {
   var best = -math_infinity();
   for (var j = 0; j < P[0].z; j++) { best = math_maximum(load(a[at + j * P[1].z]), best); }

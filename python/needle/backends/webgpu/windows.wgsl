@@ -20,3 +20,11 @@ fn dot4(x: vec4<i32>, y: vec4<i32>) -> i32 { return x.x * y.x + x.y * y.y + x.z 
 fn pixel(i: i32, height: i32, width: i32) -> vec3<i32> {
   return vec3<i32>(i / (height * width), (i / width) % height, i % width);
 }
+
+// Returns the element of an image that a result's window reads at (row, column, channel) ``tap``.
+fn image_at(to: vec3<i32>, tap: vec3<i32>) -> T {
+  let h = to.y * P[7].x - P[7].z + tap.x * P[8].x;
+  let w = to.z * P[7].y - P[7].w + tap.y * P[8].y;
+  if (h < 0 || w < 0 || h >= P[5].x || w >= P[5].y) { return T(0); }
+  return load(a[P[1].x + dot4(vec4<i32>(to.x, h, w, group * P[6].z + tap.z), P[2])]);
+}

@@ -31,14 +31,6 @@ def _many(name: str, function: Callable[[Any, Any], Tensor]) -> None:
     OPERATORS[name] = run
 
 
-def _bitwise(name: str, function: Callable[..., Any]) -> None:
-    def run(call: Call) -> Tensor:
-        call.broadcast(*(call.tensor(i) for i in range(len(call.inputs))))
-        return call.on_host(function)
-
-    OPERATORS[name] = run
-
-
 for _name in (
     "Abs Ceil Cos Erf Exp Floor HardSwish IsNaN Log Relu Round Sigmoid Sign Sin Softplus Sqrt Tanh"
 ).split():  # ops of the same name in lower case
@@ -74,10 +66,12 @@ _many("Pow", lambda a, b: ops.astype(ops.power(a, b), a.dtype))
 _many("Sub", lambda a, b: a - b)
 _many("Sum", ops.add)
 _many("Xor", ops.not_equal)
-_bitwise("BitwiseAnd", np.bitwise_and)
-_bitwise("BitwiseNot", np.bitwise_not)
-_bitwise("BitwiseOr", np.bitwise_or)
-_bitwise("BitwiseXor", np.bitwise_xor)
+
+
+@operator("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor")
+def _bitwise(call: Call) -> Tensor:
+    call.broadcast(*(call.tensor(i) for i in range(len(call.inputs))))
+    return call.on_host(getattr(np, call.kind.replace("Bitwise", "bitwise_").lower()))
 
 
 @operator("Mean")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
@@ -13,7 +12,7 @@ import numpy as np
 
 from ... import ops
 from ...autograd import Tensor
-from ..call import OPERATORS, Call, operator
+from ..call import Call, operator
 from .convolution import spatial, window_pads
 from .shape import pad
 
@@ -141,14 +140,9 @@ def _lp_pool(call: Call) -> Any:
     return reduce(ops.add, parts) ** (1 / p)
 
 
-def _global(name: str, function: Callable[..., Tensor]) -> None:
-    def run(call: Call) -> Tensor:
-        if len(call.x.shape) < 3:
-            raise call.refuse(f"the input must be (N, C, ...), got shape {call.x.shape}")
-        return function(call.x, axes=tuple(range(2, len(call.x.shape))), keepdims=True)
-
-    OPERATORS[name] = run
-
-
-_global("GlobalAveragePool", ops.mean)
-_global("GlobalMaxPool", ops.max)
+@operator("GlobalAveragePool", "GlobalMaxPool")
+def _global(call: Call) -> Tensor:
+    if len(call.x.shape) < 3:
+        raise call.refuse(f"the input must be (N, C, ...), got shape {call.x.shape}")
+    reduction = ops.max if call.kind == "GlobalMaxPool" else ops.mean
+    return reduction(call.x, axes=tuple(range(2, len(call.x.shape))), keepdims=True)

@@ -80,40 +80,27 @@ _reduction("ReduceSum", ops.summation)
 _reduction("ReduceSumSquare", _square_sum)
 
 
-def _normal(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
-    """Register a softmax operator, which before opset 13 covers all axes from ``axis`` on."""
-
-    def run(call: Call) -> Tensor:
-        x = call.x
-        axis = call.axis(call.get("axis", -1 if call.opset >= 13 else 1))
-        if call.opset >= 13:
-            return function(x, axis)
-        rows = ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-        return ops.reshape(function(rows, 1), tuple(x.shape))
-
-    OPERATORS[name] = run
+@operator("LogSoftmax", "Softmax")
+def _softmax(call: Call) -> Tensor:
+    """Return the softmax or its logarithm, before opset 13 over all axes from ``axis`` on."""
+    function = ops.softmax if call.kind == "Softmax" else ops.logsoftmax
+    x, axis = call.x, call.axis(call.get("axis", -1 if call.opset >= 13 else 1))
+    if call.opset >= 13:
+        return function(x, axis=axis)
+    rows = ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return ops.reshape(function(rows, axis=1), tuple(x.shape))
 
 
-_normal("LogSoftmax", lambda x, axis: ops.logsoftmax(x, axis=axis))
-_normal("Softmax", lambda x, axis: ops.softmax(x, axis=axis))
-
-
-def _place(name: str, function: Callable[..., Any]) -> None:
-    def run(call: Call) -> Any:
-        axis = call.axis(call.get("axis", 0))
-        x = call.array(0)
-        if not call.flag("select_last_index"):
-            found = function(x, axis=axis)
-        else:
-            found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
-        found = np.asarray(found, np.int64)
-        return np.expand_dims(found, axis) if call.flag("keepdims", True) else found
-
-    OPERATORS[name] = run
-
-
-_place("ArgMax", np.argmax)
-_place("ArgMin", np.argmin)
+@operator("ArgMax", "ArgMin")
+def _place_of_extreme(call: Call) -> Any:
+    function = np.argmax if call.kind == "ArgMax" else np.argmin
+    axis, x = call.axis(call.get("axis", 0)), call.array(0)
+    if not call.flag("select_last_index"):
+        found = function(x, axis=axis)
+    else:
+        found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
+    found = np.asarray(found, np.int64)
+    return np.expand_dims(found, axis) if call.flag("keepdims", True) else found
 
 
 @operator("TopK")
