@@ -1,6 +1,6 @@
-// Binds the submodule `data`: random words, shuffled orders and gathers (bind_images.cc binds
-// images). Arguments are checked while the GIL is held, because the work runs without it. Indices
-// are copied, so that no other thread can change them after the check.
+// Binds the submodule `data`: random words, shuffled orders, checksums and gathers (bind_images.cc
+// binds images). Arguments are checked while the GIL is held, because the work runs without it.
+// Indices are copied, so that no other thread can change them after the check.
 #include "module_parts.h"
 
 #include <pybind11/numpy.h>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "data/block_sums.h"
 #include "data/gather.h"
 #include "data/permutation.h"
 #include "data/philox.h"
@@ -59,6 +60,32 @@ py::array permute_indices(const py::object& positions, std::int64_t length, cons
   const WithoutGil released;
   data::permute_indices(places.data(), static_cast<std::int64_t>(places.size()), length, key, turn,
                         indices);
+  return out;
+}
+
+// ---- block_sums ----
+
+py::array block_sums(const py::array& content, const py::array& keys) {
+  const auto is_row = [](const py::array& array) {
+    return array.ndim() == 1 && (array.flags() & py::array::c_style) != 0;
+  };
+  const py::ssize_t block = keys.nbytes();
+  if (!is_row(content) || !content.dtype().equal(py::dtype::of<std::uint8_t>()) || !is_row(keys) ||
+      !keys.dtype().equal(py::dtype::of<std::uint32_t>()) || block == 0 || block % 8 != 0 ||
+      content.nbytes() % block != 0) {
+    raise_error(
+        "block_sums: content must be uint8 (n * keys.nbytes,) and keys uint32 (2 * k,), "
+        "contiguous, got " +
+        shape_of(content) + " of " + py::str(content.dtype()).cast<std::string>() + " and " +
+        shape_of(keys) + " of " + py::str(keys.dtype()).cast<std::string>());
+  }
+  py::array_t<std::uint64_t> out(content.nbytes() / block);
+  std::uint64_t* sums = out.mutable_data();
+  const auto* memory = static_cast<const std::byte*>(content.data());
+  const auto* words = static_cast<const std::uint32_t*>(keys.data());
+  std::optional<WithoutGil> released;
+  if (content.nbytes() > kShortCall) released.emplace();
+  data::block_sums(memory, out.size(), keys.size(), words, sums);
   return out;
 }
 
@@ -143,6 +170,8 @@ void bind_data(py::module_& parent) {
       py::arg("stream"), py::arg("count"), "needle.data.philox.words: uint32 (n, count).");
   def(m, "permute_indices", &permute_indices, py::arg("positions"), py::arg("length"),
       py::arg("seed"), py::arg("epoch"), "needle.data.philox.permutation: int64 (n,).");
+  def(m, "block_sums", &block_sums, py::arg("content").noconvert(), py::arg("keys").noconvert(),
+      "needle.data.samples.checksum.block_sums: uint64 (n,).");
   def(m, "gather_rows", &gather_rows, py::arg("source").noconvert(), py::arg("indices"),
       py::arg("out").noconvert(), "Writes source[indices] into out, rows by the first axis.");
   bind_images(m);

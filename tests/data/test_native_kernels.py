@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from needle import backends
 from needle.backends import philox
 from needle.data.samples import native_kernels
+from needle.data.samples.checksum import block_sums, checksum
 
 pytestmark = pytest.mark.skipif(not backends.available("cpu"), reason="the module is not built")
 
@@ -89,6 +90,53 @@ def test_wrong_calls_of_words_and_orders(native: Any) -> None:
             native.permute_indices(np.array(positions), length, 0, 0)
     with pytest.raises(ValueError, match="length must be at most"):
         native.permute_indices(one, 2**62 + 1, 0, 0)
+
+
+# ---- checksums ----
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 5])
+def test_block_sums_equal_numpys(native: Any, blocks: int) -> None:
+    rng = np.random.default_rng(blocks)
+    keys = rng.integers(0, 2**32, 64, np.uint32)
+    for start in (0, 1):  # also content that is not aligned
+        content = rng.integers(0, 256, start + blocks * 256, np.uint8)[start:]
+        assert np.array_equal(native.block_sums(content, keys), block_sums(content, keys))
+
+
+@given(st.integers(0, 40_000), st.integers(0, 39_999), st.integers(1, 255))
+def test_a_checksum_changes_with_any_byte(length: int, place: int, change: int) -> None:
+    content = np.random.default_rng(length).integers(0, 256, length, np.uint8)
+    before = checksum(content)
+    assert before == checksum(bytes(content))
+    if place < length:
+        content[place] ^= change
+        assert checksum(content) != before
+
+
+def test_a_checksum_depends_on_the_order() -> None:
+    rows = np.arange(64.0)[:, None] * np.ones(2048)  # each row is a block
+    turned = rows[::-1].copy()
+    assert checksum(rows.view(np.uint8).ravel()) != checksum(turned.view(np.uint8).ravel())
+    labels = np.eye(10)[np.arange(4096) % 10]
+    swapped = labels.copy()
+    swapped[[0, 1025]] = labels[[1025, 0]]
+    assert checksum(labels.view(np.uint8).ravel()) != checksum(swapped.view(np.uint8).ravel())
+
+
+def test_wrong_calls_of_block_sums(native: Any) -> None:
+    keys = np.zeros(4, np.uint32)
+    for content, found in (
+        (np.zeros(15, np.uint8), keys),
+        (np.zeros((1, 16), np.uint8), keys),
+        (np.zeros(32, np.uint8)[::2], keys),
+        (np.zeros(4, np.uint32), keys),
+        (np.zeros(12, np.uint8), keys[:3]),
+        (np.zeros(16, np.uint8), keys[:0]),
+        (np.zeros(16, np.uint8), keys.view(np.float32)),
+    ):
+        with pytest.raises(ValueError, match="block_sums: content must be uint8"):
+            native.block_sums(content, found)
 
 
 # ---- rows ----

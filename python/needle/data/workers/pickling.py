@@ -14,7 +14,6 @@ import os
 import pickle
 import struct
 import types
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..samples.checksum import checksum
 from .shared_memory import Memory
 
 try:
@@ -68,7 +68,7 @@ def stamp_of(value: Any) -> Stamp:
             kept.append(source)
             parts.append((source.__array_interface__["data"][0], raw.nbytes))
         else:
-            parts.append(zlib.crc32(raw))
+            parts.append(checksum(raw))
     return Stamp(tuple(parts), tuple(kept))
 
 
