@@ -162,6 +162,22 @@ def test_the_plan_is_close_to_the_lower_bound() -> None:
     assert bound <= program.planned_bytes <= 1.03 * bound
 
 
+@needs_kernels
+def test_a_chain_of_elementwise_calls_needs_one_buffer() -> None:
+    x = needle.init.randn(1000, device=needle.cpu())
+
+    def chain(x: needle.Tensor) -> needle.Tensor:
+        y = x.tanh()
+        return ((y * 2).exp() + y).sqrt().sum()
+
+    wanted = chain(x).numpy()
+    captured = needle.capture(chain)
+    with needle.no_grad():
+        for _ in range(3):
+            np.testing.assert_array_equal(captured(x).numpy(), wanted)
+    assert captured.programs[0].planned_bytes < 2.2 * 4000
+
+
 # ---- rematerialisation -------------------------------------------------------------------------
 
 

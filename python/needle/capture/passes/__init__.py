@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..recorded import Recording
-from . import constants, dead_calls, folding, moments, parameters, rematerialisation
+from . import constants, dead_calls, folding, in_place, moments, parameters, rematerialisation
 from .options import Options, byte_count
 from .planning import Plan, plan
 
@@ -26,6 +26,7 @@ PASSES: dict[str, Pass] = {
     "copies": parameters.copy,
     "preparation": parameters.prepare,
     "rematerialisation": rematerialisation.rematerialise,
+    "in place": in_place.write_over_inputs,
 }
 """The passes in the order in which they run: the name for ``explain``, and the function."""
 

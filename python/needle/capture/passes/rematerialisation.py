@@ -24,6 +24,7 @@ from ...shapes import product
 from ..buffers import BufferSlot
 from ..calls import Call
 from ..recorded import Recording
+from .in_place import write_over_inputs
 from .options import Options
 from .planning import plan
 
@@ -45,9 +46,13 @@ def rematerialise(recording: Recording, options: Options) -> str:
     if options.memory is None:
         return "repeated 0 calls"
     before, stalled = len(recording.calls()), 0
-    least, best = _needed(recording, options.memory), recording.copy()
-    while least > options.memory and stalled < PATIENCE and _Choice(recording).take_best():
-        needed, stalled = _needed(recording, options.memory), stalled + 1
+    later = _in_place(recording, options)
+    least, best = _needed(later, options.memory), recording.copy()
+    while least > options.memory and stalled < PATIENCE:
+        if not _Choice(recording, later.live_bytes()).take_best():
+            break
+        later = _in_place(recording, options)
+        needed, stalled = _needed(later, options.memory), stalled + 1
         if needed < least:
             least, best, stalled = needed, recording.copy(), 0
     recording.segments[:], recording.slots[:] = best.segments, best.slots
@@ -60,12 +65,18 @@ def _needed(recording: Recording, budget: int) -> int:
     return bound if bound > budget else plan(recording.temporaries()).bytes
 
 
+def _in_place(recording: Recording, options: Options) -> Recording:
+    """Return the recording after the pass "in place", which keeps the positions of calls."""
+    result = recording.copy()
+    write_over_inputs(result, options)
+    return result
+
+
 class _Choice:
     """One greedy step of the pass, which selects the value to recompute and where."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, live: list[int]) -> None:
         self.recording, self.calls = recording, recording.calls()
-        live = recording.live_bytes()
         self.peak = max(range(len(live)), key=live.__getitem__)
         self.least = LEAST_SHARE * live[self.peak]
         self.uses: dict[BufferSlot, list[int]] = defaultdict(list)
