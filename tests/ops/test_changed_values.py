@@ -7,6 +7,7 @@ gradients are those of the unchanged values, or backward raises GraphError.
 import functools
 import operator
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -125,11 +126,12 @@ def test_second_gradients(row: OpRow, retain_graph: Any, device: Any) -> None:
                 assert_error_or(expected, functools.partial(run, early, position, change))
 
 
-def test_an_op_declares_what_may_not_change() -> None:
+@pytest.mark.parametrize("declared", [(1,), MappingProxyType({0: (1,), 1: ()})])
+def test_an_op_declares_what_may_not_change(declared: Any) -> None:
     """A gradient may read the shape of every value; without ``reads`` no value may change."""
 
     class Scaled(TensorOp):
-        reads: Any = (1,)
+        reads: Any = declared
 
         def compute(self, a: Any, b: Any) -> Any:
             return a * b

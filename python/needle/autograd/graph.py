@@ -11,11 +11,14 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..contexts import Decorator, uninterrupted
 from .changes import check_reads
+
+_COLLECTIONS = (tuple, list, set, frozenset)
+"""The types of ``Op.reads`` that list values; ``isinstance`` is slow for an abstract class."""
 
 
 class Op:
@@ -26,10 +29,10 @@ class Op:
 
     differentiable = True
     """False for ops whose gradient is zero everywhere, such as comparisons."""
-    reads: Collection[int | str] | dict[int, Collection[int | str]] | None = None
+    reads: Collection[int | str] | Mapping[int, Collection[int | str]] | None = None
     """The values whose elements ``gradient`` reads: indices of inputs, and "result".
 
-    A dict lists them for each input whose gradient is computed, that is, which requires grad.
+    A mapping lists them for each input whose gradient is computed, that is, which requires grad.
     None: all of them. Other values are freed early (``discarding``) and may change between the
     forward pass and ``backward`` (``changes``). Shapes and dtypes can always be read.
     """
@@ -55,8 +58,8 @@ class Op:
 
     def reads_value(self, which: int | str, node: Any) -> bool:
         """Return True if the gradient of ``node`` reads input ``which`` (or "result")."""
-        reads = self.reads
-        if not isinstance(reads, dict):
+        reads: Any = self.reads
+        if reads is None or isinstance(reads, _COLLECTIONS):
             return reads is None or which in reads
         for i, source in enumerate(node.inputs):
             if source.requires_grad and which in reads[i]:
