@@ -18,8 +18,7 @@ namespace needle::bindings {
 
 const KernelTable& module_table();  // the table in use; each module defines its own
 
-// ---- kernel calls
-// --------------------------------------------------------------------------------
+// ---- kernel calls ----
 
 // A call of a kernel with converted arguments, which its rule has checked. Classes of calls are
 // constructed from Arguments.
@@ -60,8 +59,7 @@ struct CallOf<void (*)(Args...)> : KernelCall {
   }
 };
 
-// ---- module functions
-// ----------------------------------------------------------------------------
+// ---- module functions ----
 
 // The Python signature of one function, derived from its declaration in kernel_table.h. "(In a, Out
 // out)" gives the parameters a and out; a struct gives one parameter per field.
