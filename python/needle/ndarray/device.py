@@ -127,13 +127,17 @@ def device(name: str | BackendDevice | None = None) -> BackendDevice:
         return default_device()
     name = str(name).removesuffix("()")
     try:
-        return _device_of(name, backends.get(name))
+        backend = backends.get(name)
     except DeviceError as error:
         return BackendDevice(name, None, str(error))
+    known = _latest.get(name)
+    if known is None or known.mod is not backend:
+        known = _latest[name] = BackendDevice(name, backend)
+    return known
 
 
-_device_of = lru_cache(256)(BackendDevice)
-"""Return one object for each device, so that operations on one device compare identities."""
+_latest: dict[str, BackendDevice] = {}
+"""The device last made for each name. Operations on one device compare identities first."""
 
 
 def _restore(name: str) -> BackendDevice:
