@@ -351,6 +351,9 @@ def test_repr_is_a_tree_with_parameter_counts():
         ")  # 1,168 parameters"
     )
     assert repr(nn.Dropout(0.1)) == "Dropout(p=0.1)"
+    assert repr(nn.InstanceNorm2d(3, affine=True)).startswith(
+        "InstanceNorm2d(3, eps=1e-05, momentum=0.1, affine=True, track_running_stats=False)"
+    )
 
 
 def test_sequential_is_a_sequence():

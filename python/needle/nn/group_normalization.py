@@ -90,6 +90,13 @@ class _InstanceNorm(BatchStatistics):
         flags["track_running_stats"] = track_running_stats
         super().__init__(num_features, eps, momentum, device, dtype, **flags)
 
+    def extra_repr(self) -> str:
+        extra = ", bias=False" if self.affine and self.bias is None else ""
+        return (
+            f"{self.dim}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}{extra}"
+        )
+
     def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """Return the normalised x; its batch axis may be missing."""
         if len(shape_of(type(self).__name__, x)) == self.ndims[0] - 1:
