@@ -292,8 +292,10 @@ class DataLoader(PointsToAttributes):
         identity: dict[str, int | str] = {"version": STATE_VERSION, "batch_size": size}
         if isinstance(self._order, StreamOrder):
             return {**identity, "shards": self._order.shards}
-        sampler = type(self._deciding_sampler()).__name__
-        return {**identity, "length": len(self.dataset), "sampler": sampler}
+        decides = self._deciding_sampler()
+        inner = getattr(decides, "sampler", None)
+        kinds = [type(each).__name__ for each in (decides, inner) if each is not None]
+        return {**identity, "length": len(self.dataset), "sampler": " of ".join(kinds)}
 
     def _latest_progress(self) -> Progress:
         current = self._current
