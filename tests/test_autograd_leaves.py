@@ -197,6 +197,30 @@ def test_a_deep_copy_of_a_model_steps_like_the_model_itself() -> None:
     assert other.weight.grad is not model.weight.grad
 
 
+def test_a_copied_gradient_is_a_constant() -> None:
+    a = leaf([1.0, 2.0])
+    (a**3).sum().backward()
+    other = copy.deepcopy(a)
+    assert np.array_equal(other.grad.numpy(), a.grad.numpy())
+    with pytest.warns(UserWarning, match="the tensor is a constant"):
+        other.grad.sum().backward()
+
+
+class Made(Tensor):
+    def __reduce__(self) -> Any:
+        return Made.make, (self.numpy(),)
+
+    @classmethod
+    def make(cls, array: Any) -> Any:
+        made = cls(array)
+        made.notes = "made"  # type: ignore[attr-defined]
+        return made
+
+
+def test_a_subclass_decides_how_it_is_copied() -> None:
+    assert copy.deepcopy(Made([1.0])).notes == "made"  # type: ignore[attr-defined]
+
+
 def test_shallow_copy_shares() -> None:
     a = leaf([1.0])
     assert copy.copy(a).cached_data is a.cached_data

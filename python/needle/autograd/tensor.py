@@ -344,11 +344,16 @@ class Tensor(Value, TensorMethods):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """Return a leaf with copies of the data, the subclass attributes and ``grad``."""
-        copied = memo[id(self)] = type(self).__new__(type(self))
-        state = self.__getstate__()
+        parts: Any = self.__reduce_ex__(4)
+        make, arguments, *state = parts
+        copied: Tensor = make(*copy.deepcopy(arguments, memo))
+        memo[id(self)] = copied
+        if state and state[0] is not None:
+            copied.__setstate__(copy.deepcopy(state[0], memo))
         if self.op is None and "grad" in vars(self):
-            state["grad"] = self.grad
-        copied.__setstate__(copy.deepcopy(state, memo))
+            copied.grad = copy.deepcopy(self.grad, memo)
+            if isinstance(self.grad, Tensor) and self.grad.op is not None:
+                copied.grad.requires_grad = False  # the copy has no graph
         return copied
 
 
