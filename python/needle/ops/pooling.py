@@ -6,7 +6,7 @@ of other ops. Adaptive pools are in ``adaptive_pooling``, layers in ``nn.pooling
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -102,6 +102,30 @@ class MaxPool2dSelect(_Pool2d):
     def gradient(self, out_grad: Tensor, node: Tensor) -> tuple[Tensor, None]:
         x = node.inputs[1]
         return MaxPool2dGrad(*self.windows)(out_grad, x), None
+
+
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any: ...
 
 
 @op(MaxPool2d, MaxPool2dGrad, MaxPool2dSelect, WindowMax)

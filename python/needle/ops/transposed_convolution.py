@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..autograd import Tensor
 from ..errors import ShapeError
-from ..shapes import Geometry, Shape, Size, pair, row_pair, shape_of, shape_with
+from ..shapes import Geometry, Shape, Size, pair, row_pair, shape_of
 from .convolution import TO_HWIO, Conv2dInputGrad, conv2d
 from .padding import Pad
 from .registry import op
@@ -121,7 +121,8 @@ def conv_transpose1d(
     name = "conv_transpose1d"
     geometry = _across_all(name, stride, padding, dilation, groups)
     more = row_pair(name, "output_padding", output_padding, 0)
-    rows, filters = _one_row(name, x), permute(_one_row(name, weight), TO_HWIO)
+    filters = permute(_one_row(name, weight, "weight (C, O/groups, K)"), TO_HWIO)
+    rows = _one_row(name, x)
     return squeeze(transposed(name, rows, filters, bias, geometry, more), 2)
 
 
@@ -140,7 +141,8 @@ def conv1d(
     The result is (N, O, OL), OL = (L + 2*padding - dilation*(K-1) - 1) // stride + 1. ShapeError if
     shapes or geometry are invalid.
     """
-    rows, filters = _one_row("conv1d", x), _one_row("conv1d", weight)
+    rows = _one_row("conv1d", x)
+    filters = _one_row("conv1d", weight, "weight (O, C/groups, K)")
     geometry = _across_all("conv1d", stride, padding, dilation, groups)
     return squeeze(conv2d(rows, filters, bias, *geometry), 2)
 
@@ -155,6 +157,8 @@ def _across_all(name: str, stride: Size, padding: Size, dilation: Size, groups: 
     )
 
 
-def _one_row(name: str, x: Tensor) -> Tensor:
-    shape_with(name, x, "(N, C, L), and the weight (O, C/groups, K)", 3)
+def _one_row(name: str, x: Tensor, what: str = "input (N, C, L)") -> Tensor:
+    shape = shape_of(name, x)
+    if len(shape) != 3:
+        raise ShapeError(f"{name}: the {what} must have 3 axes, got shape {shape}; reshape it")
     return expand_dims(x, 2)
