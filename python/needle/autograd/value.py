@@ -135,7 +135,7 @@ class Value:
 
 
 def _arrays_of(inputs: Sequence[Value], recorded: bool) -> list[Any]:
-    """Return the arrays of ``inputs``; a recorded node frees what only their computation needed."""
+    """Return the arrays of ``inputs``; if recorded, discard what only their computation needed."""
     arrays = []
     for source in inputs:
         data = source.cached_data

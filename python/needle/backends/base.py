@@ -388,10 +388,10 @@ class Backend(ABC):
     def prepare_calls(
         self, calls: list[tuple[Callable[..., None], tuple[Any, ...]]]
     ) -> Callable[[tuple[tuple[Any, int], ...]], None] | None:
-        """Return a function that runs kernels without a return to Python in between, or None.
+        """Return a function that runs kernels without running Python in between, or None.
 
-        calls: pairs of a kernel of this backend and its arguments, in which the handle of each
-        View is the number of a buffer. The function takes a tuple with a pair (handle, shift) for
+        calls: pairs of a kernel of this backend and its arguments. Each View has the number of a
+        buffer in place of its handle. The function takes a tuple with a pair (handle, shift) for
         each buffer; ``shift`` is added to the offsets of its views. Only one thread at a time may
         run it. ``needle.capture`` calls the kernels one by one if the result is None.
         """

@@ -33,7 +33,7 @@ class _Norm(TensorTupleOp):
 
     name: str
     channel: int
-    """The axis of x to which weight and bias belong: 1, or the last one, over which to average."""
+    """The axis of weight and bias: 1 (averages are over all others) or -1 (over this axis)."""
 
     def __init__(self, eps: float = 1e-5) -> None:
         self.eps = float(eps)

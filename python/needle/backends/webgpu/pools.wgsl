@@ -13,7 +13,8 @@ fn offset(place: vec4<i32>, strides: vec4<i32>) -> i32 {
   return parts.x + parts.y + parts.z + parts.w;
 }
 
-// Returns a result's window: the first row and column, and those after the last, within the image.
+// Returns the window of a result, clipped to the image: (first row, first column, end row, end
+// column).
 fn window(result: vec4<i32>) -> vec4<i32> {
   let first = result.yz * P[7].zw - P[8].xy;
   return vec4<i32>(max(first, vec2<i32>(0)), min(first + P[7].xy, P[5].xy));

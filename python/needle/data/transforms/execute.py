@@ -175,7 +175,7 @@ def executor_for(device: str) -> Executor | None:
 
 
 def fitting(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-    """Return ``out`` if such an array can be written to it, for which its rows are contiguous."""
+    """Return ``out`` if it has this shape and dtype and contiguous rows, else None."""
     if out is None or out.shape != shape or out.dtype != dtype:
         return None
     return out if len(out) == 0 or out[0].flags.c_contiguous else None
