@@ -248,7 +248,7 @@ ScalarValue to_scalar(const char* function, PyObject* object, DType dtype) {
 
 const View* MaybeViews::keep(Arguments& from, PyObject* object) {
   if (object == Py_None) return nullptr;
-  views.reserve(3);  // the fields of an EpilogueGrad, so that no View moves
+  views.reserve(kMost);  // so that no View moves
   return &views.emplace_back(from.view(object));
 }
 

@@ -100,6 +100,7 @@ struct Caster {
 // Views that may be None. They are on the heap, so that pointers to them stay valid when a caster
 // is moved.
 struct MaybeViews {
+  static constexpr std::size_t kMost = 3;  // the fields of an EpilogueGrad
   std::vector<View> views;
   const View* keep(Arguments& from, PyObject* object);  // null for None
 };

@@ -29,7 +29,11 @@ struct PreparedCalls {
     from.places = &places;
     std::size_t next = places.size();
     calls.push_back(signature.prepare(from));
-    for (View* view : calls.back()->views()) places[next++].view = view;
+    const std::vector<View*> views = calls.back()->views();
+    if (views.size() != places.size() - next) {
+      raise(PyExc_SystemError, signature.function + ": a prepared call must list all its views");
+    }
+    for (View* view : views) places[next++].view = view;
   }
 
   // Points the views to the buffers, a tuple of pairs (handle, shift).
