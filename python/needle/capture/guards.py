@@ -126,8 +126,8 @@ def array_in(value: Any) -> NDArray | None:
 
 
 def layout(value: Any) -> Any:
-    """Return the shape and dtype of a Tensor or of any array; None for any other value."""
-    array = value if isinstance(value, np.ndarray) else array_in(value)
+    """Return the shape and dtype of an array or a Tensor; None for any other value."""
+    array = array_in(value)
     return None if array is None else (array.shape, array.dtype)
 
 

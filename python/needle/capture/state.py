@@ -233,7 +233,7 @@ class State:
             for key, value in entries.items():
                 if not isinstance(value, NDArray):
                     found.append(_guard(container.location(key), value, places[id(value)] == 1))
-                if layout(value) is not None and not held:
+                if array_in(value) is not None and not held:
                     found.append(Guard(container.location(key), layout, layout(value)))
         return found
 

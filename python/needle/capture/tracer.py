@@ -76,8 +76,8 @@ class Tracer:
         self._lock = threading.RLock()  # another thread may use the results of deferred calls
         self._start, self._random = now(), random_state()
         self._values = [*call.leaves]  # the arguments, then the results of host steps
-        # The locations of values that host steps receive at every replay.
-        self._passed: set[tuple[int | None, int, Any]] = set()
+        # Values that host steps receive at every replay, and that the step has from no other place.
+        self._passed: set[int | None] = set()
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(call.roots, call.leaves)
         self._guards = self._state.guards()
@@ -120,24 +120,21 @@ class Tracer:
     def program(self) -> Program:
         """Return the finished step in a form that can be replayed."""
         bound = {bind.location.identity for part in self.segments for bind in part.bindings}
-        call, guards = self.call, [*self._guards]
+        call = self.call
+        guards = [guard for guard in self._guards if self._stays(guard, bound)]
         for i, leaf in enumerate(call.leaves):
-            if isinstance(leaf, np.ndarray):
+            if isinstance(leaf, np.ndarray) and i not in self._passed:  # only Python can use it
                 place = Location(None, None, f"the content of argument {i}", i)
                 guards.append(Guard(place, fact, fact(leaf)))
-        guards = [guard for guard in guards if self._stays(guard, bound)]
         return Program(self.recording(), Guards(guards), self.options, call.key, call.objects)
 
     def _stays(self, guard: Guard, bound: set[Any]) -> bool:
         """Return False for an attribute of a Tensor, or a gradient, that the step replaces.
 
-        Nor does the layout of an array need a guard if its location is ``bound`` to a slot, or the
-        content of a NumPy array if host steps receive it.
+        Nor does the layout of an array need a guard if its location is ``bound`` to a slot.
         """
         place = guard.location
         if guard.key is layout and place.identity in bound:
-            return False
-        if guard.key is not layout and place.identity in self._passed:
             return False
         if place.identity not in self._writes:
             return True
@@ -337,7 +334,9 @@ class Tracer:
         """Return a replay's source of a host step's argument; constants stand for themselves."""
         place = self._place_of(value)
         if place is not None:
-            self._passed.add(place.identity)
+            copies = sum(given is value for given in self._values)
+            if copies == 1 and self._state.location_of(value) is None:
+                self._passed.add(place.leaf)
             return place
         inner: list[Any] = []
         map_leaves(inner.append, value)
