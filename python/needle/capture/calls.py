@@ -99,6 +99,15 @@ def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
     return tuple(argument) if isinstance(argument, list) else argument
 
 
+def _has_views(argument: Any) -> bool:
+    return any(True for _ in _views(argument, False))
+
+
+def _placed(view: View) -> View:
+    slot: BufferSlot = view.handle
+    return slot.view(view)
+
+
 class CallList:
     """Calls that are ready to run, ``slots`` being those that their views refer to.
 
@@ -107,12 +116,14 @@ class CallList:
 
     def __init__(self, backend: Backend, calls: Sequence[Call]) -> None:
         self.slots = [*dict.fromkeys(view.handle for call in calls for view, _ in call.views())]
-        self._calls = [(getattr(backend, call.name), call) for call in calls]
+        self._calls = [
+            (getattr(backend, call.name), call, [*map(_has_views, call.args)]) for call in calls
+        ]
         numbers = {slot: number for number, slot in enumerate(self.slots)}
         self._run_native = backend.prepare_calls(
             [
                 (kernel, call.with_views(lambda v: v._replace(handle=numbers[v.handle])).args)
-                for kernel, call in self._calls
+                for kernel, call, _ in self._calls
             ]
         )
 
@@ -124,8 +135,9 @@ class CallList:
         if self._run_native is not None:
             self._run_native(tuple([slot.place for slot in self.slots]))
             return
-        for kernel, call in self._calls:
-            kernel(*call.with_views(lambda view: view.handle.view(view)).args)
+        for kernel, call, with_views in self._calls:
+            args = zip(call.args, with_views, strict=True)
+            kernel(*[_changed(each, _placed) if has_views else each for each, has_views in args])
 
 
 class _Text:

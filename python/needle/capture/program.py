@@ -1,7 +1,7 @@
 """``Program``, which checks a recording's guards and replays its kernel calls.
 
-A kernel call is a pair (kernel, arguments), as in a CUDA graph (``device_graphs``). Host steps
-(``host_steps``) divide the calls into segments. ``tracer`` makes the recording of a Program, and
+Host steps (``host_steps``) divide the kernel calls into segments. A ``CallList`` runs those of a
+segment, or a CUDA graph (``device_graphs``). ``tracer`` makes the recording of a Program, and
 ``Captured`` runs it.
 """
 

@@ -62,6 +62,7 @@ def _pair(
         if not isinstance(view, View) or view[1:] != out[1:]:
             continue
         slot = view.handle
+        # Every view of the slot in this call must be an input that may be overwritten.
         used = [each for each, _ in call.views() if each.handle is slot]
         same = [p for p in inputs if call.args[p] == view]
         if (
