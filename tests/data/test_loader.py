@@ -150,17 +150,6 @@ def test_the_state_of_a_batch_sampler_of_another_size_is_refused():
     assert len(list(again)) == 2
 
 
-def test_the_state_of_a_shuffled_loader_is_refused_by_one_in_order():
-    samplers = data.RandomSampler(10, seed=0), data.SequentialSampler(10)
-    pairs = [
-        [data.DataLoader(rows(), 2, each, seed=1) for each in (True, False)],
-        [data.DataLoader(rows(), batch_sampler=data.BatchSampler(s, 2)) for s in samplers],
-    ]
-    for first, second in [*pairs, *(pair[::-1] for pair in pairs)]:
-        with pytest.raises(ValueError, match="the state's sampler must be .*; resume with"):
-            second.load_state_dict(first.state_dict())
-
-
 @pytest.mark.parametrize(
     "options",
     [

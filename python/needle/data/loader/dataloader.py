@@ -264,7 +264,7 @@ class DataLoader(PointsToAttributes):
 
         Preceding samples are not read. The workers and the engine may differ from those of the
         saved loader. The seed is taken from the state. Raises ValueError if the state is not a
-        DataLoader's, or was saved with another batch size, dataset length or class of sampler.
+        DataLoader's, or was saved with another batch size or dataset length.
         """
         self._check_resumable("load_state_dict")
         batches = len(self._order) if isinstance(self._order, PositionOrder) else None
@@ -277,25 +277,20 @@ class DataLoader(PointsToAttributes):
                 self._order = self.make_order()
 
     def _check_resumable(self, method: str) -> None:
-        if not getattr(self._deciding_sampler(), "repeatable", True):
+        decides = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if not getattr(decides, "repeatable", True):
             raise ValueError(
                 f"DataLoader.{method}: a shuffled order can be repeated only with a seed, got "
                 f"seed=None; make the {'loader' if self.shuffle else 'sampler'} with seed=0"
             )
 
-    def _deciding_sampler(self) -> Any:
-        return self.sampler if self.batch_sampler is None else self.batch_sampler
-
-    def _identity(self) -> dict[str, int | str]:
+    def _identity(self) -> dict[str, int]:
         """Return the entries of a state that must match this loader."""
         size = self._order.batch_size if isinstance(self._order, PositionOrder) else self.batch_size
-        identity: dict[str, int | str] = {"version": STATE_VERSION, "batch_size": size}
+        identity = {"version": STATE_VERSION, "batch_size": size}
         if isinstance(self._order, StreamOrder):
             return {**identity, "shards": self._order.shards}
-        decides = self._deciding_sampler()
-        inner = getattr(decides, "sampler", None)
-        kinds = [type(each).__name__ for each in (decides, inner) if each is not None]
-        return {**identity, "length": len(self.dataset), "sampler": " of ".join(kinds)}
+        return {**identity, "length": len(self.dataset)}
 
     def _latest_progress(self) -> Progress:
         current = self._current

@@ -32,7 +32,7 @@ def read_state(
     state: dict[str, Any],
     seed: int | None,
     seed_drawn: bool,
-    identity: dict[str, int | str],
+    identity: dict[str, int],
     batches: int | None,
 ) -> tuple[int | None, Progress]:
     """Return a state's seed and progress; raise ValueError if it does not belong to this loader.
@@ -45,7 +45,7 @@ def read_state(
         raise TypeError(_refusal("a state must be a dict", type(state).__name__))
     for name, value in identity.items():
         found = state.get(name)
-        if not (isinstance(found, str) or is_count(found)) or found != value:
+        if not is_count(found) or found != value:
             raise ValueError(
                 f"DataLoader.load_state_dict: the state's {name} must be {value}, got "
                 f"{reprlib.repr(found)}; resume with the dataset and options with which it was "
