@@ -91,10 +91,19 @@ class Conv(Conv2d):
         size = as_int_tuple("Conv", "kernel_size", kernel_size)[0]
         step = as_int_tuple("Conv", "stride", stride)[0]
         down, across = pair("Conv", "dilation", dilation)
-        padding = (down * (size // 2), across * (size // 2)) if padding is None else padding
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "padding_mode": padding_mode}
+        same = down * (size // 2), across * (size // 2)
         super().__init__(
-            in_channels, out_channels, size, step, padding, dilation, groups, bias, **options
+            in_channels,
+            out_channels,
+            size,
+            stride=step,
+            padding=same if padding is None else padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+            padding_mode=padding_mode,
         )
 
 

@@ -86,9 +86,16 @@ class _InstanceNorm(BatchStatistics):
         *,
         bias: bool = True,
     ) -> None:
-        flags: dict[str, Any] = {"affine": affine, "bias": bias}
-        flags["track_running_stats"] = track_running_stats
-        super().__init__(num_features, eps, momentum, device, dtype, **flags)
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            device,
+            dtype,
+            affine=affine,
+            track_running_stats=track_running_stats,
+            bias=bias,
+        )
 
     def extra_repr(self) -> str:
         extra = ", bias=False" if self.affine and self.bias is None else ""

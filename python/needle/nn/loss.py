@@ -81,8 +81,14 @@ class CrossEntropyLoss(_ClassLoss):
         return f"label_smoothing={self.label_smoothing}, reduction={self.reduction!r}{extra}"
 
     def forward(self, logits: Tensor, ids: Any) -> Tensor:
-        options: dict[str, Any] = {"weight": self.weight, "ignore_index": self.ignore_index}
-        return ops.cross_entropy(logits, ids, self.label_smoothing, self.reduction, **options)
+        return ops.cross_entropy(
+            logits,
+            ids,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+        )
 
 
 class NLLLoss(_ClassLoss):
@@ -111,8 +117,15 @@ class CTCLoss(_Loss):
     def forward(
         self, logs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        options = self.blank, self.reduction, self.zero_infinity
-        return ops.ctc_loss(logs, targets, input_lengths, target_lengths, *options)
+        return ops.ctc_loss(
+            logs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )
 
 
 class MSELoss(_Loss):
@@ -220,8 +233,16 @@ class TripletMarginLoss(_Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Any, negative: Any) -> Tensor:
-        options = self.margin, self.p, self.eps, self.swap, self.reduction
-        return ops.triplet_margin_loss(anchor, positive, negative, *options)
+        return ops.triplet_margin_loss(
+            anchor,
+            positive,
+            negative,
+            self.margin,
+            self.p,
+            self.eps,
+            self.swap,
+            self.reduction,
+        )
 
 
 class KLDivLoss(_Loss):

@@ -63,10 +63,14 @@ class Adam(_OfMoments):
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         if group["amsgrad"]:
             return self._amsgrad(params, values, grads, group)
-        settings = (*numbers(group, "lr", "beta1", "beta2", "eps", "weight_decay"), self._decoupled)
-        moments, reuse = self._both_moments(params), unshared(params, values)
         stepped: Arrays = accelerated.adam_step(
-            values, grads, *moments, *settings, self.steps, reuse=reuse
+            values,
+            grads,
+            *self._both_moments(params),
+            *numbers(group, "lr", "beta1", "beta2", "eps", "weight_decay"),
+            self._decoupled,
+            self.steps,
+            reuse=unshared(params, values),
         )
         return stepped
 

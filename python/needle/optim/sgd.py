@@ -33,9 +33,15 @@ class SGD(Optimizer):
     ) -> None:
         if nesterov and momentum <= 0:
             raise ValueError(f"SGD: nesterov needs momentum > 0, got {momentum}; set momentum=0.9")
-        options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        flags = {"nesterov": nesterov, "maximize": maximize}
-        super().__init__(params, **options, dampening=dampening, **flags)
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            dampening=dampening,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
 
     def _update(self, params: Tensors, values: Arrays, grads: Arrays, group: Group) -> Arrays:
         momentum, dampening = float(group["momentum"]), group["dampening"]
@@ -47,9 +53,15 @@ class SGD(Optimizer):
                 velocities[i][...] = (grads[i] + values[i] * decay) * (dampening / momentum)
         if dampening is None:
             dampening = 0.0 if group["nesterov"] else momentum
-        settings = float(group["lr"]), momentum, float(dampening) if momentum else 0.0, decay
-        nesterov, reuse = bool(group["nesterov"]), unshared(params, values)
         stepped: Arrays = accelerated.sgd_step(
-            values, grads, velocities, *settings, nesterov, reuse=reuse
+            values,
+            grads,
+            velocities,
+            float(group["lr"]),
+            momentum,
+            float(dampening) if momentum else 0.0,
+            decay,
+            bool(group["nesterov"]),
+            reuse=unshared(params, values),
         )
         return stepped

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +41,14 @@ class Digits(ImageArrays):
     ) -> None:
         images, labels = read_pair(IMAGES, LABELS)
         chosen = is_test(labels) != train
-        options: dict[str, Any] = {"layout": layout, "scale": MAX_PIXEL, "dtype": dtype}
-        super().__init__(images[chosen], labels[chosen], transforms, **options)
+        super().__init__(
+            images[chosen],
+            labels[chosen],
+            transforms,
+            layout=layout,
+            scale=MAX_PIXEL,
+            dtype=dtype,
+        )
 
 
 def is_test(labels: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
