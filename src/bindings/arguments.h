@@ -23,8 +23,8 @@ struct Place {
   __int128 low = 0, high = -1;        // the first and last element; high < low if there is none
   View* view = nullptr;
 
-  // Points `v` to the buffer, `shift` elements further. Throws PythonError if the buffer is no
-  // Array of the view's dtype, or too small.
+  // Points `v` at its place in the buffer, plus `shift` elements. Throws PythonError if the buffer
+  // is no Array of the view's dtype, or too small.
   void put(View& v, PyObject* handle, std::int64_t shift) const;
 };
 

@@ -116,7 +116,7 @@ PyObject* run_kernel(Arguments& from) {
   Py_RETURN_NONE;
 }
 
-// Binds a kernel, which prepare_calls also accepts.
+// Binds a kernel so that prepare_calls accepts it too.
 template <class Call>
 void bind_kernel(PyObject* module, const char* name, const char* declaration) {
   Function<&run_kernel<Call>>::bind(module, name, declaration)->prepare =

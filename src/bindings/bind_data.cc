@@ -1,6 +1,6 @@
 // Binds the submodule `data`: random words, shuffled orders, checksums and gathers (bind_images.cc
 // binds images). Arguments are checked while the GIL is held, because the work runs without it.
-// Indices are copied, so that no other thread can change them after the check.
+// The functions copy indices, so that no other thread can change them after the check.
 #include "module_parts.h"
 
 #include <pybind11/numpy.h>

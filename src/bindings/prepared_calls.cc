@@ -36,7 +36,7 @@ struct PreparedCalls {
     for (View* view : views) places[next++].view = view;
   }
 
-  // Points the views to the buffers, a tuple of pairs (handle, shift).
+  // Points the views at the buffers. `buffers` is a tuple of pairs (handle, shift).
   void bind(PyObject* buffers) {
     int device = -1;
     for (const Place& place : places) {

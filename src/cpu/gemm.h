@@ -50,12 +50,12 @@ template <class T, int R = Blocking<T>::MR, int V = 2, class Step = PackedStep<T
   store_tile<T, R>(acc, out);
 }
 
-using OneRun = std::integral_constant<Index, 1>;
+using One = std::integral_constant<Index, 1>;
 
 // Computes a tile without packing A. k consists of `runs` runs. For each run, `a` has R pointers,
 // one per row of the tile, to `length` elements that are `step` apart. A row of matmul is one run;
 // a patch of conv2d has one run of channels per tap. b has rows of V vectors, `b_stride` apart.
-// `runs` is a number, or OneRun, which needs fewer registers.
+// `runs` is a number, or One, which needs fewer registers.
 template <class T, int R, int V = 2, class Runs>
 [[gnu::noinline]] void rows_tile(Runs runs, Index length, const T* const* a, Index step, const T* b,
                                  Index b_stride, const TileOut<T>& out) {

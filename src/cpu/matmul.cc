@@ -88,7 +88,7 @@ void multiply_rows(const Matrix<const T>& a, const T* packed, const Panels<T>& b
       if (packed) return packed_tile<T, R, V>(a.columns, packed, panel, b.stride, out);
       const T* rows[R];  // rows beyond the last repeat it
       for (Index r = 0; r < R; ++r) rows[r] = a.at(smaller(r, c.rows - 1), 0);
-      rows_tile<T, R, V>(OneRun{}, a.columns, rows, a.column_stride, panel, b.stride, out);
+      rows_tile<T, R, V>(One{}, a.columns, rows, a.column_stride, panel, b.stride, out);
     });
   }
 }

@@ -17,8 +17,6 @@ constexpr Index kTransformCost = 8, kWeightCost = 864, kFewestChannels = 8;
 // rounding errors of these sums by about 4.5, so they are shorter than in other products.
 constexpr Index kFrequencyPartial = 20;
 
-using One = std::integral_constant<Index, 1>;
-
 // Computes a tile of a product at one frequency, R rows of V vectors, and stores it in `out`, or
 // adds it there. Element (row, p) of A is a[row * row_step + p * step]; B has k rows, `b_stride`
 // apart. The tile is stored as a whole: `out` has room for rows beyond the product's last one,
