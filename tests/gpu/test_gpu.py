@@ -16,40 +16,9 @@ from needle.backend_selection import BACKEND
 from needle.data import transforms as T
 from needle.testing import check_gradients
 from tests.gpu.place import Place
+from tests.small_training import Training
 
 pytestmark = pytest.mark.skipif(BACKEND == "np", reason="plain NumPy arrays have no backends")
-
-
-def train(device: Any) -> tuple[list[float], list[np.ndarray]]:
-    """Return the losses of two steps of a small LeNet and the weights after them."""
-    np.random.seed(0)
-    nn = needle.nn
-    model = nn.Sequential(
-        nn.Conv(1, 3, 5, device=device),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv(3, 4, 3, device=device),
-        nn.BatchNorm2d(4, device=device),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(4 * 5 * 5, 12, device=device),
-        nn.ReLU(),
-        nn.Linear(12, 10, device=device),
-    )
-    # Adam is not used: the gradient of a bias before a batch norm is only rounding, which it
-    # amplifies.
-    optimizer = needle.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    images = np.random.rand(4, 1, 10, 10).astype("float32")
-    x = needle.Tensor(images, device=device)
-    y = needle.Tensor(np.array([0, 7, 2, 9]), device=device)
-    losses = []
-    for _ in range(2):
-        loss = nn.SoftmaxLoss()(model(x), y)
-        optimizer.reset_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.numpy()))
-    return losses, [p.numpy() for p in model.parameters()]
 
 
 def loss_of(kernel: Any, x: Any) -> Any:
@@ -104,11 +73,11 @@ def test_augmented_batches_are_the_cpus(place: Place, dtype: str) -> None:
                 np.testing.assert_array_equal(a, b)
 
 
-def test_a_lenet_step_is_the_cpus(place: Place) -> None:
-    losses, weights = train(place.device)
-    want_losses, want_weights = train(needle.cpu_numpy())
+def test_a_training_is_the_cpus(place: Place) -> None:
+    run, wanted = (Training(each, captured=False) for each in (place.device, needle.cpu_numpy()))
+    losses, want_losses = ([loss.item() for loss in each.steps(2)] for each in (run, wanted))
     assert losses == pytest.approx(want_losses, rel=1e-5)
-    for got, want in zip(weights, want_weights, strict=True):
+    for got, want in zip(run.state(), wanted.state(), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
 
