@@ -74,7 +74,7 @@ def test_registering_again_replaces() -> None:
 
 
 class Equal(Mine):
-    """A backend that equals any other one of its class and has no hash, as a dataclass."""
+    """A backend that compares equal to every other one of its class and is not hashable."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Equal)

@@ -481,7 +481,7 @@ def test_a_counter_that_the_step_reads_after_changing_it_makes_it_eager() -> Non
 
 
 def test_an_array_of_numpy_in_two_places_is_read_from_both() -> None:
-    """A replay cannot know from which place the step took an array, so each place is guarded."""
+    """Each place is guarded, because a recording does not show which one the step read."""
     start, other = (np.array(values, "float32") for values in ([1, 2], [7, 7]))
     kept = types.SimpleNamespace(first=start, second=start)
     x = tensor([1.0, 1.0])

@@ -1,4 +1,4 @@
-"""Compare losses with PyTorch: random options, values, first and second gradients."""
+"""Compare values and first and second gradients of losses with PyTorch's, for random options."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Compare pools with PyTorch: every option, values, first and second gradients."""
+"""Compare values and first and second gradients of pools with PyTorch's, for every option."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ class BufferSlot:
     ``first_use`` and ``last_use`` are call numbers, counted from 1; they are 0 if no call uses the
     slot. ``exposed``: arrays are made on the slot. ``written``: kernels write to it although it is
     bound; ``bind`` notes this for graphs that need its old values. ``place``: the current buffer,
-    and the number of elements by which views lie further in it than in the recorded buffer.
+    and the number of elements to add to the recorded offsets of views.
     """
 
     number: int

@@ -109,7 +109,7 @@ def _placed(view: View) -> View:
 
 
 class CallList:
-    """Calls that are ready to run, ``slots`` being those that their views refer to.
+    """Calls that are ready to run on the current buffers of ``slots``, those of their views.
 
     The backend runs them natively if it can (``Backend.prepare_calls``).
     """

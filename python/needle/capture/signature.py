@@ -56,7 +56,7 @@ def signature(value: Any, leaves: list[Any]) -> Hashable:
 
 
 def _geometry(array: NDArray, leaves: list[Any]) -> tuple[Hashable, ...]:
-    """Return the layout of the last leaf, and which leaf has its buffer first, and how far off."""
+    """Return the layout of the last leaf, the first leaf on its buffer, and the offset from it."""
     handle, shape, strides, offset, dtype = array.view
     first, start = len(leaves) - 1, offset
     for i in range(first):

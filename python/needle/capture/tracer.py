@@ -76,7 +76,7 @@ class Tracer:
         self._lock = threading.RLock()  # another thread may use the results of deferred calls
         self._start, self._random = now(), random_state()
         self._values = [*call.leaves]  # the arguments, then the results of host steps
-        # Values that host steps receive at every replay, and that the step has from no other place.
+        # Arguments that host steps receive at every replay and that are in no other place.
         self._passed: set[int | None] = set()
         self._writes: dict[tuple[int | None, int, Any], Location] = {}
         self._state = State(call.roots, call.leaves)

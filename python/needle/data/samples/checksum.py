@@ -34,7 +34,7 @@ def checksum(memory: Any) -> int:
 
 
 def block_sums(content: Bytes, keys: philox.Words) -> Sums:
-    """Return the hash NH of each block: the sum of (even word + key) * (odd word + key).
+    """Return the NH hash of each block: the sum of (even word + key) * (odd word + key).
 
     content: uint8 ``(n * keys.nbytes,)``. keys: uint32 ``(2 * k,)``. The result is uint64 ``(n,)``.
     """

@@ -26,7 +26,7 @@ Rows = Floats
 Sizes = npt.NDArray[np.int64]
 Size = tuple[int, int]
 Range = tuple[float, float]
-"""The least and the greatest value of a parameter."""
+"""The minimum and maximum of a parameter."""
 
 OPAQUE_STREAMS = 64
 """The number of streams reserved for a callable that does not declare its own number."""

@@ -24,7 +24,7 @@ FREE, OPEN, CLAIMED, WITHDRAWN = range(4)
 ANY_WORKER = -1
 _STATE, _OWNER = 0, 1
 _LOCK_SECONDS = 10.0  # timeout of the parent; workers hold the lock for microseconds
-_YIELD_SECONDS = 1e-3  # The shortest sleep takes ten times as long as a worker holds the lock.
+_YIELD_SECONDS = 1e-3  # then the parent sleeps; even a short sleep outlasts a worker's claim
 
 
 class Entry(NamedTuple):
