@@ -1,6 +1,7 @@
 """Test what each pass removes from a recording or adds to it; results stay bit-identical."""
 
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,25 @@ def test_a_chain_of_elementwise_calls_needs_one_buffer() -> None:
         for _ in range(3):
             np.testing.assert_array_equal(captured(x).numpy(), wanted)
     assert captured.programs[0].planned_bytes < 2.2 * 4000
+
+
+@needs_kernels
+def test_temporaries_are_freed_while_the_step_itself_runs() -> None:
+    device = needle.cpu_numpy()
+    x = needle.init.randn(100_000, device=device)
+    captured = needle.capture(lambda x: ((x.tanh() * 2).exp() + x).sum(), check=False)
+    tracemalloc.start()
+    try:
+        with needle.no_grad():
+            for _ in range(3):
+                captured(x)
+        (program,) = captured.programs
+        held = tracemalloc.get_traced_memory()[0]
+        with program.without_memory():
+            freed = held - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert freed > 0.9 * program.planned_bytes > 300_000
 
 
 # ---- rematerialisation -------------------------------------------------------------------------

@@ -99,10 +99,6 @@ def _changed(argument: Any, change: Callable[[View], Any]) -> Any:
     return tuple(argument) if isinstance(argument, list) else argument
 
 
-def _has_views(argument: Any) -> bool:
-    return any(True for _ in _views(argument, False))
-
-
 def _placed(view: View) -> View:
     slot: BufferSlot = view.handle
     return slot.view(view)
@@ -116,14 +112,16 @@ class CallList:
 
     def __init__(self, backend: Backend, calls: Sequence[Call]) -> None:
         self.slots = [*dict.fromkeys(view.handle for call in calls for view, _ in call.views())]
-        self._calls = [
-            (getattr(backend, call.name), call, [*map(_has_views, call.args)]) for call in calls
-        ]
+        self._calls = [(getattr(backend, call.name), call) for call in calls]
+        self._stay = [all(v.handle.temporary for v, _ in call.views()) for call in calls]
+        """True for calls on temporaries alone, whose places do not change."""
+        self._args: list[list[Any] | None] = [None] * len(calls)
+        """The arguments of the calls that stay, from the first run on."""
         numbers = {slot: number for number, slot in enumerate(self.slots)}
         self._run_native = backend.prepare_calls(
             [
                 (kernel, call.with_views(lambda v: v._replace(handle=numbers[v.handle])).args)
-                for kernel, call, _ in self._calls
+                for kernel, call in self._calls
             ]
         )
 
@@ -135,9 +133,17 @@ class CallList:
         if self._run_native is not None:
             self._run_native(tuple([slot.place for slot in self.slots]))
             return
-        for kernel, call, with_views in self._calls:
-            args = zip(call.args, with_views, strict=True)
-            kernel(*[_changed(each, _placed) if has_views else each for each, has_views in args])
+        for number, (kernel, call) in enumerate(self._calls):
+            args = self._args[number]
+            if args is None:
+                args = [_changed(argument, _placed) for argument in call.args]
+                if self._stay[number]:
+                    self._args[number] = args
+            kernel(*args)
+
+    def forget(self) -> None:
+        """Forget the places of temporaries, whose memory is about to be freed."""
+        self._args = [None] * len(self._args)
 
 
 class _Text:

@@ -131,6 +131,8 @@ class Program:
         """Give the memory of the temporaries back inside the context, and graphs that use it."""
         if self.graphs is not None:
             self.graphs.forget()
+        for _, calls, *_ in self._steps:
+            calls.forget()
         for slot in self._plan.places:
             slot.release()
         self._backend.empty_cache()
