@@ -318,7 +318,7 @@ LAYER_FAILURES = [
         on=(PIXELS, (1, 3, 2, 2), (2,)),
     ),
     *[
-        wrong(name, "the input must be (N, C, L), and the weight", on=((3, 4), (4, 3)))
+        wrong(name, "the input (N, C, L) must have 3 axes", on=((3, 4), (4, 3)))
         for name in ("conv_transpose1d", "conv1d")
     ],
     wrong(

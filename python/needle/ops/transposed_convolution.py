@@ -121,8 +121,8 @@ def conv_transpose1d(
     name = "conv_transpose1d"
     geometry = _across_all(name, stride, padding, dilation, groups)
     more = row_pair(name, "output_padding", output_padding, 0)
-    filters = permute(_one_row(name, weight, "weight (C, O/groups, K)"), TO_HWIO)
     rows = _one_row(name, x)
+    filters = permute(_one_row(name, weight, "weight (C, O/groups, K)"), TO_HWIO)
     return squeeze(transposed(name, rows, filters, bias, geometry, more), 2)
 
 
